@@ -14,7 +14,7 @@ import (
 	"pikuri/lib/audit"
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/trialflags"
-	"pikuri/lib/gitdir"
+	"pikuri/lib/gitland"
 	"pikuri/lib/overlay"
 	"pikuri/lib/passwd"
 	"pikuri/lib/session"
@@ -370,7 +370,7 @@ func (w *work) discardAll() error {
 
 // git lands commits and branches of the git directories that are named.
 func (w *work) git(s *trialflags.Selection) error {
-	for _, l := range gitdir.InOrder(s.GitDirs) {
+	for _, l := range gitland.InOrder(s.GitDirs) {
 		var pending []trialflags.Ref
 		for _, r := range s.Refs {
 			if r.GitDir == l.GitDir {
@@ -397,7 +397,7 @@ func (w *work) git(s *trialflags.Selection) error {
 }
 
 // landGit lands from the layer of one git directory, and returns the parts that stay.
-func (w *work) landGit(l *gitdir.Layer) (left []string, err error) {
+func (w *work) landGit(l *gitland.Layer) (left []string, err error) {
 	if w.dryRun {
 		return nil, nil
 	}

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitconfig"
-	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitignore"
@@ -109,6 +108,6 @@ func (p *printer) format() objects.Format {
 	if !ok {
 		return objects.SHA1
 	}
-	format, _, _ := gitdir.FormatOf(around.CommonDir) // SHA-1 if it cannot be read
+	format, _, _ := objects.FormatOf(around.CommonDir) // SHA-1 if it cannot be read
 	return format
 }

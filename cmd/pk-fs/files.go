@@ -19,7 +19,7 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitconfig"
-	"pikuri/lib/gitdir"
+	"pikuri/lib/gitland"
 	"pikuri/lib/gitsync"
 	"pikuri/lib/session"
 	"pikuri/lib/workspace"
@@ -362,7 +362,7 @@ func (w *work) gitAdopt() error {
 	if err != nil {
 		return err
 	}
-	adopted, err := gitdir.Adopt(filepath.Join(base, session.GitDir), where)
+	adopted, err := gitland.Adopt(filepath.Join(base, session.GitDir), where)
 	if err != nil {
 		return err
 	}

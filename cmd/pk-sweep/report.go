@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"pikuri/lib/cli"
-	"pikuri/lib/gitdir"
+	"pikuri/lib/gitland"
 	"pikuri/lib/quarantine"
 	"pikuri/lib/session"
 )
@@ -58,7 +58,7 @@ func (r *reporter) base(path string) {
 		if r.sweep.All {
 			age = 0
 		}
-		kept, err := gitdir.Sweep(filepath.Join(path, session.GitDir), age, r.sweep.Discard)
+		kept, err := gitland.Sweep(filepath.Join(path, session.GitDir), age, r.sweep.Discard)
 		for _, line := range kept {
 			r.ctx.Warn("git: %s", line)
 		}

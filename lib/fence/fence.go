@@ -22,6 +22,7 @@ import (
 	"pikuri/lib/gate"
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
+	"pikuri/lib/gitland"
 	"pikuri/lib/hostrun"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
@@ -95,9 +96,9 @@ type Fence struct {
 	gitDirs    []string               // of the host, shown through layers
 	workTrees  []string               // of these
 	ownGitDirs []string               // the git directories of these, and bare repositories
-	branches   []gitdir.Checkout      // their common git directories, and the work trees in the roots
+	branches   []gitland.Checkout     // their common git directories, and the work trees in the roots
 	saves      []func()               // what was read of these
-	checkouts  []gitdir.Checkout      // the work trees with their git directories
+	checkouts  []gitland.Checkout     // the work trees with their git directories
 	outside    []string               // protected files of those outside of the roots
 	stores     []func() *gitdir.Store // of these, and of a repository around a root
 	store      gitdir.Store           // all of them
@@ -109,7 +110,7 @@ type Fence struct {
 	runs       []*gitdir.Run
 
 	gitTemporary string // holds the layers if there is no cache directory; or ""
-	layers       []*gitdir.Layer
+	layers       []*gitland.Layer
 	trial        []*trial.Root
 	report       *os.File       // the gate's records, or nil
 	told         *os.File       // names of the files that the command has left in the empty home, or nil
@@ -695,7 +696,7 @@ func makeBase() (string, error) {
 // the last report.
 func SweepInPassing() {
 	if base, err := session.Base(os.Getenv); err == nil {
-		session.SweepInPassing(base, trial.Holds, func(age time.Duration) { _, _ = gitdir.Sweep(filepath.Join(base, session.GitDir), age, false) })
+		session.SweepInPassing(base, trial.Holds, func(age time.Duration) { _, _ = gitland.Sweep(filepath.Join(base, session.GitDir), age, false) })
 	}
 }
 

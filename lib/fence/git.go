@@ -18,6 +18,7 @@ import (
 	"pikuri/lib/confine"
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
+	"pikuri/lib/gitland"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitplace"
 	"pikuri/lib/overlay"
@@ -72,17 +73,17 @@ func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
 // host would, from a commit.
 func (f *Fence) nameOutside(found map[string][]gitdir.Repo) error {
 	common := map[string]string{} // by git directory
-	var outside []gitdir.Checkout
+	var outside []gitland.Checkout
 	var dirs []string
 	for _, repos := range found {
 		for _, r := range repos {
 			if r.GitDir == "" {
 				continue
 			}
-			for _, git := range append(gitdir.Submodules(r.CommonDir), r.CommonDir) {
-				for _, c := range gitdir.Checkouts(git) {
+			for _, git := range append(gitland.Submodules(r.CommonDir), r.CommonDir) {
+				for _, c := range gitland.Checkouts(git) {
 					tree, err := filepath.EvalSymlinks(c.WorkTree)
-					if c.WorkTree == "" || err != nil || common[c.GitDir] != "" || slices.ContainsFunc(f.checkouts, func(o gitdir.Checkout) bool { return o.GitDir == c.GitDir || o.WorkTree == tree }) {
+					if c.WorkTree == "" || err != nil || common[c.GitDir] != "" || slices.ContainsFunc(f.checkouts, func(o gitland.Checkout) bool { return o.GitDir == c.GitDir || o.WorkTree == tree }) {
 						continue
 					}
 					common[c.GitDir], c.WorkTree = git, tree
@@ -125,7 +126,7 @@ func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected) {
 				names = append(names, name)
 			}
 		}
-		links, save := gitdir.LinksOfBranches(f.gitState(), b.GitDir, b.WorkTree, names)
+		links, save := gitland.LinksOfBranches(f.gitState(), b.GitDir, b.WorkTree, names)
 		f.saves = append(f.saves, save)
 		for _, link := range links {
 			p := bwrap.Protected{Rule: fmt.Sprintf("%sa link of a branch leads there from %q", gitRule, link.Name), Default: true}
@@ -241,21 +242,21 @@ func (f *Fence) gitIn(root string) ([]gitdir.Repo, error) {
 	}
 	for _, r := range repos {
 		if r.BeyondCommon != "" {
-			f.branches = append(f.branches, gitdir.Checkout{GitDir: r.BeyondCommon, WorkTree: r.WorkTree})
+			f.branches = append(f.branches, gitland.Checkout{GitDir: r.BeyondCommon, WorkTree: r.WorkTree})
 		}
 		if r.GitDir != "" {
 			f.ownGitDirs = append(f.ownGitDirs, r.GitDir)
 			if r.WorkTree != "" {
 				f.workTrees = append(f.workTrees, r.WorkTree)
-				f.checkouts = append(f.checkouts, gitdir.Checkout{GitDir: r.GitDir, WorkTree: r.WorkTree})
-				f.branches = append(f.branches, gitdir.Checkout{GitDir: r.CommonDir, WorkTree: r.WorkTree})
+				f.checkouts = append(f.checkouts, gitland.Checkout{GitDir: r.GitDir, WorkTree: r.WorkTree})
+				f.branches = append(f.branches, gitland.Checkout{GitDir: r.CommonDir, WorkTree: r.WorkTree})
 			}
 		}
 	}
 	if len(repos) == 0 || repos[0].WorkTree != root {
 		if around, ok := gitconfig.Around(filepath.Dir(root)); ok {
 			f.stores = append(f.stores, f.readStore([]gitdir.Repo{{GitDir: around.GitDir, CommonDir: around.CommonDir}}))
-			f.branches = append(f.branches, gitdir.Checkout{GitDir: around.CommonDir, WorkTree: around.WorkTree})
+			f.branches = append(f.branches, gitland.Checkout{GitDir: around.CommonDir, WorkTree: around.WorkTree})
 		}
 	}
 	for _, dir := range gitdir.Layers(repos) {
@@ -593,15 +594,15 @@ func (f *Fence) openSubmodules() error {
 	return nil
 }
 
-func (f *Fence) openLayer(gitDir string, plain ...string) (*gitdir.Layer, error) {
+func (f *Fence) openLayer(gitDir string, plain ...string) (*gitland.Layer, error) {
 	if f.joined != nil {
-		return gitdir.OpenShared(f.joined.Overlays, gitDir, strings.TrimPrefix(f.Session.Name(), session.Prefix), plain...)
+		return gitland.OpenShared(f.joined.Overlays, gitDir, strings.TrimPrefix(f.Session.Name(), session.Prefix), plain...)
 	}
 	state, err := filepath.EvalSymlinks(f.gitState())
 	if err != nil {
 		return nil, err
 	}
-	return gitdir.OpenOwn(state, gitDir, plain...)
+	return gitland.OpenOwn(state, gitDir, plain...)
 }
 
 // While a command runs, its work lands every second. Locks of the host's that are gone

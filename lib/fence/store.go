@@ -10,6 +10,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitdir"
+	"pikuri/lib/gitland"
 	"pikuri/lib/session"
 )
 
@@ -23,7 +24,7 @@ func (f *Fence) readStore(repos []gitdir.Repo) func() *gitdir.Store {
 		}
 		slices.Sort(dirs)
 		dirs = slices.DeleteFunc(slices.Compact(dirs), func(dir string) bool { return dir == "" })
-		return gitdir.StoreOf(dirs, f.layerDirs(dirs))
+		return gitdir.StoreOf(dirs, gitland.IndexLinks(f.layerDirs(dirs)))
 	})
 	go read()
 	return read
@@ -82,7 +83,7 @@ func (f *Fence) layerDirs(gitDirs []string) []string {
 	var list []string
 	for _, gitDir := range gitDirs {
 		for _, dir := range in {
-			list = append(list, filepath.Join(dir, gitdir.LayerName(gitDir)))
+			list = append(list, filepath.Join(dir, gitland.LayerName(gitDir)))
 		}
 	}
 	return list

@@ -21,6 +21,7 @@ import (
 
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir/index"
+	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitplace"
 	"pikuri/lib/overlay"
@@ -42,13 +43,9 @@ type Repo struct {
 	Beyond, BeyondCommon string
 }
 
-const (
-	// maxModuleDepth bounds the nesting of submodule names: each slash in a name and each
-	// submodule of a submodule is a level.
-	maxModuleDepth = 32
-
-	maxIndex = 1 << 30 // bytes
-)
+// maxModuleDepth bounds the nesting of submodule names: each slash in a name and each
+// submodule of a submodule is a level.
+const maxModuleDepth = 32
 
 // Unpopulated is a submodule in an index of the host's that has no repository of the
 // host's. The host's git uses a repository there as soon as it appears.
@@ -339,7 +336,7 @@ func (f *finder) modules(dir string, depth int) error {
 	return f.subdirs(dir, func(fd int, name string) error {
 		if _, err := fsat.Lstat(fd, "HEAD"); err == nil {
 			return f.gitDir(fd, name)
-		} else if !absent(err) {
+		} else if !fsat.Absent(err) {
 			return f.failed(name, err)
 		}
 		if depth == 0 {
@@ -433,7 +430,7 @@ func gitlinksIn(dir int, name string) ([]string, error) {
 	if may, err := index.MayHaveGitlinks(f); err != nil || !may || st.Size == 0 { // git treats an empty index as none
 		return nil, err
 	}
-	data, err := read(dir, name, 0, maxIndex)
+	data, err := read(dir, name, 0, index.MaxSize)
 	if err != nil {
 		return nil, err
 	}
@@ -453,8 +450,8 @@ func hexLens(dir int) []int {
 	common, err := openCommon(dir)
 	if err == nil {
 		defer unix.Close(common)
-		text, _, rerr := overlay.ReadFile(common, "config", 0, maxConfig)
-		if format, _, ferr := formatIn(text); rerr == nil && ferr == nil {
+		text, _, rerr := overlay.ReadFile(common, "config", 0, objects.MaxConfig)
+		if format, _, ferr := objects.FormatIn(text); rerr == nil && ferr == nil {
 			return []int{2 * format.Size()}
 		}
 	}

@@ -9,8 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"pikuri/lib/overlay"
 )
 
 func TestFind(t *testing.T) {
@@ -57,15 +55,15 @@ func TestFind(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			g := newGround(t)
-			g.sh(row.script)
-			g.settle()
+			g.Sh(row.script)
+			g.Settle()
 			r := g.begin()
 			assert.Equal(t, row.want, g.repos(r))
-			repos, _, err := Find(g.root, r.List)
+			repos, _, err := Find(g.Root, r.List)
 			require.NoError(t, err)
 			var layers []string
 			for _, dir := range Layers(repos) {
-				rel, err := filepath.Rel(g.root, dir)
+				rel, err := filepath.Rel(g.Root, dir)
 				require.NoError(t, err)
 				layers = append(layers, rel)
 			}
@@ -89,14 +87,14 @@ func TestFindBeyond(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			g := newGround(t)
-			g.sh(row.script)
-			g.settle()
+			g.Sh(row.script)
+			g.Settle()
 			r := g.begin()
-			repos, _, err := Find(g.root, r.List)
+			repos, _, err := Find(g.Root, r.List)
 			require.NoError(t, err)
 			require.Len(t, repos, 1)
 			assert.Empty(t, repos[0].GitDir)
-			assert.Equal(t, filepath.Join(filepath.Dir(g.root), row.want), repos[0].Beyond)
+			assert.Equal(t, filepath.Join(filepath.Dir(g.Root), row.want), repos[0].Beyond)
 			assert.NotEmpty(t, repos[0].BeyondCommon)
 			assert.Empty(t, Layers(repos))
 			_, err = r.End()
@@ -126,20 +124,20 @@ func TestFindRefuses(t *testing.T) {
 				return
 			}
 			g := newGround(t)
-			g.sh(row.script)
+			g.Sh(row.script)
 			if row.lease != "" {
-				f, err := os.OpenFile(g.path(row.lease), os.O_RDWR, 0)
+				f, err := os.OpenFile(g.Path(row.lease), os.O_RDWR, 0)
 				require.NoError(t, err)
 				defer f.Close()
 				_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 				require.NoError(t, err)
 			}
-			r, err := g.tryBegin(g.root)
+			r, err := g.tryBegin(g.Root)
 			if err == nil {
-				_, _, err = Find(g.root, r.List)
+				_, _, err = Find(g.Root, r.List)
 			}
 			require.Error(t, err)
-			assert.Contains(t, err.Error(), g.root)
+			assert.Contains(t, err.Error(), g.Root)
 		})
 	}
 }
@@ -147,19 +145,19 @@ func TestFindRefuses(t *testing.T) {
 // An index that has not changed is not read again, also by the next process.
 func TestGitlinksAreRemembered(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo .; repo a/b; git add a 2>/dev/null`)
+	g.Sh(`repo .; repo a/b; git add a 2>/dev/null`)
 	r := g.begin()
 	g.repos(r)
-	l, err := openList(g.root, listFile(g.state, g.root), nil)
+	l, err := openList(g.Root, listFile(g.State, g.Root), nil)
 	require.NoError(t, err)
 	require.Len(t, l.links, 2)
-	assert.Equal(t, "a/b", l.links[g.path(".git")][1])
-	l.links[g.path(".git")][1] = "cached"
-	links, err := l.gitlinks(g.path(".git"))
+	assert.Equal(t, "a/b", l.links[g.Path(".git")][1])
+	l.links[g.Path(".git")][1] = "cached"
+	links, err := l.gitlinks(g.Path(".git"))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"cached"}, links)
-	g.sh(`echo >f; git add f`)
-	links, err = l.gitlinks(g.path(".git"))
+	g.Sh(`echo >f; git add f`)
+	links, err = l.gitlinks(g.Path(".git"))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a/b"}, links)
 }
@@ -189,15 +187,15 @@ func TestFindUnpopulatedSubmodules(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			g := newGround(t)
-			g.sh(row.script)
-			g.settle()
-			g.root = filepath.Join(g.root, row.root)
+			g.Sh(row.script)
+			g.Settle()
+			g.Root = filepath.Join(g.Root, row.root)
 			r := g.begin()
-			_, unpopulated, err := Find(g.root, r.List)
+			_, unpopulated, err := Find(g.Root, r.List)
 			require.NoError(t, err)
 			var got []string
 			for _, u := range unpopulated {
-				got = append(got, strings.TrimPrefix(strings.TrimPrefix(u.Dir, g.root), "/"))
+				got = append(got, strings.TrimPrefix(strings.TrimPrefix(u.Dir, g.Root), "/"))
 			}
 			assert.Equal(t, row.want, got)
 			assert.Equal(t, unpopulated, r.Unpopulated)
@@ -210,21 +208,17 @@ func TestFindUnpopulatedSubmodules(t *testing.T) {
 // A submodule does not get its name back if the host's git would enter it.
 func TestSubmodulesStayInert(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo .; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),late/sub; mkdir -p late/sub`)
-	made := g.command(func() { g.sh(`repo late/sub; arm late/sub/.git; repo late/sub/below; repo other`) })
+	g.Sh(`repo .; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),late/sub; mkdir -p late/sub`)
+	made := g.command(func() { g.Sh(`repo late/sub; arm late/sub/.git; repo late/sub/below; repo other`) })
 	require.Len(t, made, 6)
 	r := g.begin()
-	assert.False(t, g.runs(".", "status"))
-	assert.NoFileExists(t, g.path("late/sub/.git"))
-	assert.NoFileExists(t, g.path("late/sub/below/.git"))
-	assert.FileExists(t, g.path("other/.git/HEAD"))
+	assert.False(t, g.Runs(".", "status"))
+	assert.NoFileExists(t, g.Path("late/sub/.git"))
+	assert.NoFileExists(t, g.Path("late/sub/below/.git"))
+	assert.FileExists(t, g.Path("other/.git/HEAD"))
 	assert.Len(t, r.Withheld, 4)
-	upper := t.TempDir()
-	l := &Layer{Layer: overlay.Layer{Dir: upper}}
-	l.SetFresh()
-	require.NoError(t, l.Layer.Open(0o700))
-	up, _, _, err := l.Submodule(g.path("late/sub"), r.Withheld)
-	require.NoError(t, err)
+	up := t.TempDir()
+	require.NoError(t, GiveBack(g.Path("late/sub"), up, r.Withheld))
 	for name, want := range map[string]string{
 		".git": "gitdir: .git.fenced\n", "below/.git": "gitdir: .git.fenced\n", ".git.fenced/HEAD": "ref: refs/heads/main\n", "below/.git.fenced/HEAD": "ref: refs/heads/main\n",
 	} {
@@ -232,6 +226,6 @@ func TestSubmodulesStayInert(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, string(text), name)
 	}
-	_, err = r.End()
+	_, err := r.End()
 	require.NoError(t, err)
 }

@@ -68,14 +68,10 @@ func follow(dir int) (t target, err error) {
 
 // unlessAbsent drops errors for a missing file.
 func unlessAbsent(err error) error {
-	if absent(err) {
+	if fsat.Absent(err) {
 		return nil
 	}
 	return err
-}
-
-func absent(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
 // asGitDir returns the real paths of an open directory and of the one that it shares, if
@@ -107,7 +103,7 @@ func openCommon(dir int) (int, error) {
 	name := "."
 	if err == nil {
 		name = cmp.Or(gitplace.Pointer(text), ".")
-	} else if !absent(err) {
+	} else if !fsat.Absent(err) {
 		return -1, fmt.Errorf("cannot read commondir: %w", err)
 	}
 	return fsat.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY, 0)

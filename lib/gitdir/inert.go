@@ -33,7 +33,7 @@ func (n Inert) Repository() string { return strings.TrimSuffix(n.Dir, "/.git") }
 // Line tells the user of the repository; by is empty, or says which command made it.
 func (n Inert) Line(by string) string {
 	where := n.Repository()
-	leads, _, _ := overlay.ReadFile(unix.AT_FDCWD, filepath.Join(n.Dir, n.Fenced), unix.O_NOFOLLOW, maxCheckout)
+	leads, _, _ := overlay.ReadFile(unix.AT_FDCWD, filepath.Join(n.Dir, n.Fenced), unix.O_NOFOLLOW, unix.PathMax)
 	switch {
 	case bytes.HasPrefix(leads, []byte("gitdir:")) && bytes.Contains(leads, []byte("/modules/")):
 		return fmt.Sprintf("the submodule %q%s works in the sandbox alone; on the host: move it away, and git submodule update --init", where, by)
@@ -66,7 +66,7 @@ func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) (do
 	for i := range planned {
 		if dir, err := l.open(planned[i].Dir); err == nil {
 			if st, err := fsat.Lstat(dir, planned[i].Name); err == nil {
-				planned[i].ino, planned[i].Fenced = st.Ino, freeName(dir, planned[i].Name)
+				planned[i].ino, planned[i].Fenced = st.Ino, FreeName(dir, planned[i].Name)
 			}
 			unix.Close(dir)
 		}
@@ -114,12 +114,12 @@ func (l *List) fenceOne(n *Inert) error {
 			n.ino = st.Ino
 			ignore(dir, n.Fenced)
 		case errors.Is(err, unix.EEXIST):
-			n.Fenced = freeName(dir, n.Name)
-		case !absent(err):
+			n.Fenced = FreeName(dir, n.Name)
+		case !fsat.Absent(err):
 			return n.remove(dir, fmt.Errorf("cannot rename %s: %w", n.Name, err))
 		}
 	}
-	if _, err := fsat.Lstat(dir, n.Name); absent(err) {
+	if _, err := fsat.Lstat(dir, n.Name); fsat.Absent(err) {
 		return nil
 	}
 	return fmt.Errorf("a process keeps making %s", n.Name)
@@ -175,11 +175,11 @@ func ignore(dir int, name string) {
 	_ = makeFile(fd, ".gitignore", []byte("*\n"))
 }
 
-// freeName returns a free name. The user or a command may have a file with the usual one.
-func freeName(dir int, name string) string {
+// FreeName returns a free name. The user or a command may have a file with the usual one.
+func FreeName(dir int, name string) string {
 	free := name + FencedSuffix
 	for i := 2; i <= maxNames; i++ {
-		if _, err := fsat.Lstat(dir, free); absent(err) {
+		if _, err := fsat.Lstat(dir, free); fsat.Absent(err) {
 			return free
 		}
 		free = fmt.Sprintf("%s.fenced.%d", name, i)
@@ -231,7 +231,7 @@ func (l *List) restore(records []Inert, unpopulated []Unpopulated) (left, restor
 		case err == nil:
 			restored = append(restored, n)
 			l.given[filepath.Join(n.Dir, n.Name)] = true
-		case !absent(err):
+		case !fsat.Absent(err):
 			left = append(left, n)
 			errs = append(errs, fmt.Errorf("cannot give the repository %q its %s back: %w", n.Repository(), n.Name, err))
 		}

@@ -21,7 +21,7 @@ import (
 func (g ground) names(made []Inert) []string {
 	var names []string
 	for _, n := range made {
-		rel, err := filepath.Rel(g.root, filepath.Join(n.Dir, n.Name))
+		rel, err := filepath.Rel(g.Root, filepath.Join(n.Dir, n.Name))
 		require.NoError(g, err)
 		names = append(names, rel)
 	}
@@ -72,32 +72,32 @@ func TestInert(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			g := newGround(t)
-			g.sh(row.before)
+			g.Sh(row.before)
 			g.command(func() {})
 			if strings.Contains(row.name, "emptied") {
-				g.sh(`find a/.git -mindepth 1 -delete`)
+				g.Sh(`find a/.git -mindepth 1 -delete`)
 			}
 			probes := strings.Fields(row.probes)
 			made := g.command(func() {
-				g.sh(row.script)
+				g.Sh(row.script)
 			})
 			assert.Equal(t, row.want, g.names(made))
-			_ = os.Chmod(g.path("a"), 0o755)
-			_ = os.Chmod(g.path("a/b"), 0o755)
+			_ = os.Chmod(g.Path("a"), 0o755)
+			_ = os.Chmod(g.Path("a/b"), 0o755)
 			for _, probe := range probes {
-				assert.False(t, g.runs(probe, "status"), "on the host in %q", probe)
-				assert.False(t, g.runs("..", "-C", g.path(probe), "status"), "git -C %q", probe)
+				assert.False(t, g.Runs(probe, "status"), "on the host in %q", probe)
+				assert.False(t, g.Runs("..", "-C", g.Path(probe), "status"), "git -C %q", probe)
 			}
 			again := g.command(func() {
 				for _, probe := range probes {
-					_ = os.Chmod(g.path(probe), 0o755)
-					_ = os.Chmod(g.path(probe+"/.git"), 0o755)
-					assert.True(t, g.runs(probe, "status"), "in the next command in %q", probe)
+					_ = os.Chmod(g.Path(probe), 0o755)
+					_ = os.Chmod(g.Path(probe+"/.git"), 0o755)
+					assert.True(t, g.Runs(probe, "status"), "in the next command in %q", probe)
 				}
 			})
 			assert.Equal(t, row.want, g.names(again))
 			for _, probe := range probes {
-				assert.False(t, g.runs(probe, "status"), "on the host in %q, after the next command", probe)
+				assert.False(t, g.Runs(probe, "status"), "on the host in %q, after the next command", probe)
 			}
 		})
 	}
@@ -106,15 +106,15 @@ func TestInert(t *testing.T) {
 // A directory that folds case lists .git as it was first written.
 func TestAnotherSpelling(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo .; mkdir -p .GIT/x other`)
-	l := newList(g.root, "")
+	g.Sh(`repo .; mkdir -p .GIT/x other`)
+	l := newList(g.Root, "")
 	require.NoError(t, l.Quick())
 	assert.Len(t, l.dirs, 4)
-	fd, err := unix.Open(g.root, unix.O_PATH, 0)
+	fd, err := unix.Open(g.Root, unix.O_PATH, 0)
 	require.NoError(t, err)
 	defer unix.Close(fd)
 	var st unix.Stat_t
-	require.NoError(t, unix.Lstat(g.path(".GIT"), &st))
+	require.NoError(t, unix.Lstat(g.Path(".GIT"), &st))
 	l.fd, l.dirs = fd, nil
 	w := &walker{List: l, depth: -1, gits: map[[2]uint64]bool{{st.Dev, st.Ino}: true}}
 	require.NoError(t, w.read(".GIT", -1, 1))
@@ -135,45 +135,48 @@ func TestFullDisk(t *testing.T) {
 		{"HEAD is long", `repo a; dd if=/dev/zero bs=9000 count=1 2>/dev/null | tr '\000' ' ' >>a/.git/HEAD; arm a/.git`, ""},
 	} {
 		g := newGround(t)
-		g.sh(`repo .`)
+		g.Sh(`repo .`)
 		renameFresh = func(int, string, int, string) error { return unix.ENOSPC }
 		made := g.command(func() {
-			g.sh(row.script)
-			assert.True(t, row.probe == "" || g.runs(row.probe, "status"), row.name)
+			g.Sh(row.script)
+			assert.True(t, row.probe == "" || g.Runs(row.probe, "status"), row.name)
 		})
 		assert.NotEmpty(t, made, row.name)
-		assert.False(t, g.runs("a", "status"), row.name)
+		assert.False(t, g.Runs("a", "status"), row.name)
 		renameFresh = fsat.RenameFresh
 		if row.name == "below" {
-			adopted, err := Adopt(g.state, g.path("a"))
-			require.NoError(t, err)
-			assert.Equal(t, g.path("a/.git"), adopted.GitDir)
-			assert.Equal(t, "main", g.git("a", "symbolic-ref", "--short", "HEAD"))
+			require.NoError(t, Release(g.State, g.Path("a"), func(made, head Inert) (string, error) {
+				assert.DirExists(t, filepath.Join(made.Dir, made.Fenced))
+				text, removed := head.Removed()
+				assert.True(t, removed)
+				assert.Equal(t, "ref: refs/heads/main\n", text)
+				return g.Path("a/.git"), nil
+			}))
 			continue
 		}
 		g.command(func() {
-			assert.True(t, row.probe == "" || g.runs(row.probe, "status"), "%s, in the next command", row.name)
+			assert.True(t, row.probe == "" || g.Runs(row.probe, "status"), "%s, in the next command", row.name)
 		})
-		assert.False(t, g.runs("a", "status"), row.name)
+		assert.False(t, g.Runs("a", "status"), row.name)
 	}
 }
 
 // The next command finds its repository complete.
 func TestRestored(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo ../o; repo .`)
+	g.Sh(`repo ../o; repo .`)
 	g.command(func() {
-		g.sh(`git clone -q ../o a; git -C a -c protocol.file.allow=always submodule -q add "$PWD/../o" s; git -C a commit -qm s; echo kept >a/.git/HEAD.fenced`)
+		g.Sh(`git clone -q ../o a; git -C a -c protocol.file.allow=always submodule -q add "$PWD/../o" s; git -C a commit -qm s; echo kept >a/.git/HEAD.fenced`)
 	})
-	assert.NotContains(t, g.git(".", "status", "--porcelain", "-uall"), "a/.git.fenced/")
-	_, err := g.tryGit("a", "rev-parse", "--verify", "-q", "HEAD:s")
+	assert.NotContains(t, g.Git(".", "status", "--porcelain", "-uall"), "a/.git.fenced/")
+	_, err := g.TryGit("a", "rev-parse", "--verify", "-q", "HEAD:s")
 	assert.Error(t, err, "git takes the repository around it")
 	g.command(func() {
-		assert.Equal(t, "a", filepath.Base(g.git("a", "rev-parse", "--show-toplevel")))
-		assert.Empty(t, g.git("a", "status", "--porcelain", "--ignore-submodules=none"))
-		g.git("a", "fsck", "--full")
-		g.git("a/s", "log")
-		text, err := os.ReadFile(g.path("a/.git/HEAD.fenced"))
+		assert.Equal(t, "a", filepath.Base(g.Git("a", "rev-parse", "--show-toplevel")))
+		assert.Empty(t, g.Git("a", "status", "--porcelain", "--ignore-submodules=none"))
+		g.Git("a", "fsck", "--full")
+		g.Git("a/s", "log")
+		text, err := os.ReadFile(g.Path("a/.git/HEAD.fenced"))
 		require.NoError(t, err)
 		assert.Equal(t, "kept\n", string(text))
 	})
@@ -182,24 +185,24 @@ func TestRestored(t *testing.T) {
 // The user's own work between two commands stays as it is.
 func TestTheUsersOwn(t *testing.T) {
 	g := newGround(t)
-	g.sh(`mkdir -p d; cd d; mkdir $(seq ` + fmt.Sprint(alwaysAll) + `)`)
+	g.Sh(`mkdir -p d; cd d; mkdir $(seq ` + fmt.Sprint(alwaysAll) + `)`)
 	g.command(func() {})
 	for name, script := range map[string]string{
 		"at the top": `repo a`, "two levels down": `repo b/c`, "deep": `repo d/1/2/3/4`, "bare": `git init -q --bare d/2/m.git`, "a worktree": `repo d/3; git -C d/3 worktree add -q ../5/w`,
 	} {
-		g.sh(script)
-		assert.Empty(t, g.command(func() { g.sh(`date >f`) }), name)
-		assert.Empty(t, g.command(func() { g.sh(`date >f`) }), name)
+		g.Sh(script)
+		assert.Empty(t, g.command(func() { g.Sh(`date >f`) }), name)
+		assert.Empty(t, g.command(func() { g.Sh(`date >f`) }), name)
 	}
 	r := g.begin()
 	assert.Equal(t, []string{"a", "b/c", "d/1/2/3/4", "d/2/m.git", "d/3", "d/5/w"}, g.repos(r))
 	_, err := r.End()
 	require.NoError(t, err)
-	assert.Empty(t, g.command(func() { g.git("d/3", "commit", "-q", "--allow-empty", "-m", "second") }), "a known one changes")
-	g.sh(`repo d/9/9/9`)
-	made := g.command(func() { g.sh(`git -C d/9/9/9 config core.fsmonitor false`) })
+	assert.Empty(t, g.command(func() { g.Git("d/3", "commit", "-q", "--allow-empty", "-m", "second") }), "a known one changes")
+	g.Sh(`repo d/9/9/9`)
+	made := g.command(func() { g.Sh(`git -C d/9/9/9 config core.fsmonitor false`) })
 	assert.Len(t, made, 2, "one that was not covered, and that the command changed")
-	g.sh(`rm -rf a/.git; repo a; repo d/7`)
+	g.Sh(`rm -rf a/.git; repo a; repo d/7`)
 	assert.Equal(t, g.names(made), g.names(g.command(func() {})), "nothing else")
 	r = g.begin()
 	assert.Contains(t, g.repos(r), "a")
@@ -210,18 +213,18 @@ func TestTheUsersOwn(t *testing.T) {
 // The user makes a repository where an inert one is: both stay.
 func TestTheUserTakesThePlace(t *testing.T) {
 	g := newGround(t)
-	g.command(func() { g.sh(`repo a; arm a/.git`) })
-	g.sh(`repo a`)
-	assert.False(t, g.runs("a", "status"))
-	g.settle()
+	g.command(func() { g.Sh(`repo a; arm a/.git`) })
+	g.Sh(`repo a`)
+	assert.False(t, g.Runs("a", "status"))
+	g.Settle()
 	r := g.begin()
 	assert.ErrorContains(t, r.Warning, "a")
 	assert.Equal(t, []string{"a"}, g.repos(r))
 	made, err := r.End()
 	require.NoError(t, err)
 	assert.Empty(t, made)
-	g.sh(`rm -rf a/.git`)
-	g.command(func() { assert.True(t, g.runs("a", "status")) })
+	g.Sh(`rm -rf a/.git`)
+	g.command(func() { assert.True(t, g.Runs("a", "status")) })
 }
 
 // A command closes a directory with a repository of the host's: the next one must not
@@ -232,14 +235,14 @@ func TestClosedRepositories(t *testing.T) {
 	}
 	for _, dir := range []string{"a", "a/b", "a/b/c/d", "a/b/c/d/.git"} {
 		g := newGround(t)
-		g.sh(`repo a/b/c/d`)
-		g.command(func() { g.sh(`chmod 0 ` + dir) })
-		r, err := g.tryBegin(g.root)
+		g.Sh(`repo a/b/c/d`)
+		g.command(func() { g.Sh(`chmod 0 ` + dir) })
+		r, err := g.tryBegin(g.Root)
 		if err == nil {
-			_, _, err = Find(g.root, r.List)
+			_, _, err = Find(g.Root, r.List)
 		}
 		assert.ErrorIs(t, err, unix.EACCES, dir)
-		g.sh(`chmod 755 ` + dir)
+		g.Sh(`chmod 755 ` + dir)
 		r = g.begin()
 		assert.Equal(t, []string{"a/b/c/d"}, g.repos(r))
 	}
@@ -247,23 +250,23 @@ func TestClosedRepositories(t *testing.T) {
 
 func TestClosedFromTheStart(t *testing.T) {
 	g := newGround(t)
-	g.sh(`mkdir -p a/b; chmod 0 a`)
+	g.Sh(`mkdir -p a/b; chmod 0 a`)
 	g.command(func() {})
-	made := g.command(func() { g.sh(`chmod 700 a; repo a/b; chmod 0 a`) })
+	made := g.command(func() { g.Sh(`chmod 700 a; repo a/b; chmod 0 a`) })
 	assert.Equal(t, []string{"a/b/.git", "a/b/.git/HEAD"}, g.names(made))
-	info, err := os.Stat(g.path("a"))
+	info, err := os.Stat(g.Path("a"))
 	require.NoError(t, err)
 	assert.Zero(t, info.Mode().Perm(), "as the command left it")
 }
 
 func TestTwoCommands(t *testing.T) {
 	g := newGround(t)
-	require.NoError(t, os.MkdirAll(g.path("sub"), 0o755))
-	g.settle()
+	require.NoError(t, os.MkdirAll(g.Path("sub"), 0o755))
+	g.Settle()
 	first := g.begin()
-	second, err := g.tryBegin(g.path("sub"))
+	second, err := g.tryBegin(g.Path("sub"))
 	require.NoError(t, err)
-	g.sh(`repo a; repo sub/b; arm sub/b/.git`)
+	g.Sh(`repo a; repo sub/b; arm sub/b/.git`)
 	third := g.begin()
 	assert.Empty(t, g.repos(third), "what another one has made meanwhile is not the host's")
 	made, err := third.End()
@@ -272,12 +275,12 @@ func TestTwoCommands(t *testing.T) {
 	made, err = first.End()
 	require.NoError(t, err)
 	assert.Empty(t, made)
-	assert.True(t, g.runs("sub/b", "status"), "the second one needs it")
+	assert.True(t, g.Runs("sub/b", "status"), "the second one needs it")
 	made, err = second.End()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a/.git", "a/.git/HEAD", "sub/b/.git", "sub/b/.git/HEAD"}, g.names(made))
-	assert.False(t, g.runs("sub/b", "status"))
-	notes, err := notesIn(g.state)
+	assert.False(t, g.Runs("sub/b", "status"))
+	notes, err := notesIn(g.State)
 	require.NoError(t, err)
 	assert.Empty(t, notes)
 }
@@ -287,7 +290,7 @@ func TestTwoCommands(t *testing.T) {
 func TestSeenMeanwhile(t *testing.T) {
 	for name, meanwhile := range map[string]func(g ground){
 		"by a description": func(g ground) {
-			_, err := Look(g.state, g.root, nil)
+			_, err := Look(g.State, g.Root, nil)
 			require.NoError(g, err)
 		},
 		"by another command": func(g ground) {
@@ -295,31 +298,31 @@ func TestSeenMeanwhile(t *testing.T) {
 			require.NoError(g, err)
 		},
 		"by a command in a part of it": func(g ground) {
-			r, err := g.tryBegin(g.path("sub"))
+			r, err := g.tryBegin(g.Path("sub"))
 			require.NoError(g, err)
 			assert.Empty(g, g.repos(r), "not the host's")
 			_, err = r.End()
 			require.NoError(g, err)
 		},
 		"by the host's git": func(g ground) {
-			_, err := Look(g.state, g.root, nil)
+			_, err := Look(g.State, g.Root, nil)
 			require.NoError(g, err)
-			g.sh(`mkdir sub/b/x; git init -q --bare sub/m.git/x; touch sub/m.git`)
+			g.Sh(`mkdir sub/b/x; git init -q --bare sub/m.git/x; touch sub/m.git`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGround(t)
-			g.sh(`mkdir sub`)
-			g.settle()
+			g.Sh(`mkdir sub`)
+			g.Settle()
 			r := g.begin()
-			g.sh(`repo sub/b; git init -q --bare sub/m.git`)
-			g.settle()
+			g.Sh(`repo sub/b; git init -q --bare sub/m.git`)
+			g.Settle()
 			meanwhile(g)
-			g.sh(`arm sub/b/.git`)
+			g.Sh(`arm sub/b/.git`)
 			made, err := r.End()
 			require.NoError(t, err)
 			assert.Subset(t, g.names(made), []string{"sub/b/.git", "sub/b/.git/HEAD", "sub/m.git/HEAD"})
-			assert.False(t, g.runs("sub/b", "status"))
+			assert.False(t, g.Runs("sub/b", "status"))
 		})
 	}
 }
@@ -328,15 +331,15 @@ func TestSeenMeanwhile(t *testing.T) {
 // that has it under a layer runs, and pk lands there.
 func TestChangedMeanwhile(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo sub; repo sub/deep/a; git init -q --bare sub/m.git`)
-	g.settle()
+	g.Sh(`repo sub; repo sub/deep/a; git init -q --bare sub/m.git`)
+	g.Settle()
 	r := g.begin()
-	g.sh(`for d in sub sub/deep/a; do git -C $d commit -q --allow-empty -m second; done; git -C sub/m.git branch x 2>/dev/null || touch sub/m.git/refs/heads/x`)
-	g.settle()
+	g.Sh(`for d in sub sub/deep/a; do git -C $d commit -q --allow-empty -m second; done; git -C sub/m.git branch x 2>/dev/null || touch sub/m.git/refs/heads/x`)
+	g.Settle()
 	for _, root := range []string{"sub", "sub/deep", ""} {
-		beside, err := g.tryBegin(g.path(root))
+		beside, err := g.tryBegin(g.Path(root))
 		require.NoError(t, err)
-		repos, _, err := Find(g.path(root), beside.List)
+		repos, _, err := Find(g.Path(root), beside.List)
 		require.NoError(t, err)
 		assert.Len(t, repos, map[string]int{"sub": 3, "sub/deep": 1, "": 3}[root], root)
 		made, err := beside.End()
@@ -352,32 +355,32 @@ func TestChangedMeanwhile(t *testing.T) {
 // something else has seen it.
 func TestNotCovered(t *testing.T) {
 	g := newGround(t)
-	g.sh(`mkdir -p d; cd d; mkdir $(seq ` + fmt.Sprint(alwaysAll) + `)`)
+	g.Sh(`mkdir -p d; cd d; mkdir $(seq ` + fmt.Sprint(alwaysAll) + `)`)
 	g.command(func() {})
-	g.sh(`repo d/1/2/3; git init -q --bare d/1/2/m.git`)
-	g.settle()
+	g.Sh(`repo d/1/2/3; git init -q --bare d/1/2/m.git`)
+	g.Settle()
 	kept := g.begin()
 	_, err := kept.Keep()
 	require.NoError(t, err)
 	assert.Empty(t, g.command(func() {}))
-	g.sh(`arm d/1/2/3/.git; touch d/1/2/m.git/x`)
+	g.Sh(`arm d/1/2/3/.git; touch d/1/2/m.git/x`)
 	made, err := kept.End()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"d/1/2/3/.git", "d/1/2/3/.git/HEAD", "d/1/2/m.git/HEAD"}, g.names(made))
 
-	g.sh(`repo a`)
-	l, err := Look(g.state, g.root, nil)
+	g.Sh(`repo a`)
+	l, err := Look(g.State, g.Root, nil)
 	require.NoError(t, err)
-	g.sh(`repo b`)
-	other, err := Look(g.state, g.root, nil)
+	g.Sh(`repo b`)
+	other, err := Look(g.State, g.Root, nil)
 	require.NoError(t, err)
-	_, _, err = Find(g.root, l)
+	_, _, err = Find(g.Root, l)
 	require.NoError(t, err)
-	g.settle()
-	r, err := Begin(g.state, l)
+	g.Settle()
+	r, err := Begin(g.State, l)
 	require.NoError(t, err)
 	assert.NotSame(t, other, r.List)
-	g.sh(`arm a/.git; arm b/.git`)
+	g.Sh(`arm a/.git; arm b/.git`)
 	made, err = r.End()
 	require.NoError(t, err)
 	assert.NotContains(t, g.names(made), "a/.git")
@@ -387,14 +390,14 @@ func TestNotCovered(t *testing.T) {
 // A submodule whose .git is a directory is known by the index alone.
 func TestCoveredByTheIndex(t *testing.T) {
 	g := newGround(t)
-	g.sh(`mkdir -p d; cd d; mkdir $(seq ` + fmt.Sprint(alwaysAll) + `)`)
+	g.Sh(`mkdir -p d; cd d; mkdir $(seq ` + fmt.Sprint(alwaysAll) + `)`)
 	g.command(func() {})
-	g.sh(`repo .; repo d/1/2/3/s; git add d/1/2/3/s 2>/dev/null; mkdir -p d/2/3; git init -q --separate-git-dir=d/2/3/store d/1/2/3/t; git -C d/1/2/3/t commit -q --allow-empty -m x; git add d/1/2/3/t 2>/dev/null`)
-	g.settle()
+	g.Sh(`repo .; repo d/1/2/3/s; git add d/1/2/3/s 2>/dev/null; mkdir -p d/2/3; git init -q --separate-git-dir=d/2/3/store d/1/2/3/t; git -C d/1/2/3/t commit -q --allow-empty -m x; git add d/1/2/3/t 2>/dev/null`)
+	g.Settle()
 	r := g.begin()
-	g.sh(`git -C d/1/2/3/s commit -q --allow-empty -m landed; git -C d/1/2/3/t commit -q --allow-empty -m landed`)
+	g.Sh(`git -C d/1/2/3/s commit -q --allow-empty -m landed; git -C d/1/2/3/t commit -q --allow-empty -m landed`)
 	beside := g.begin()
-	repos, _, err := Find(g.root, beside.List)
+	repos, _, err := Find(g.Root, beside.List)
 	require.NoError(t, err)
 	for _, repo := range repos {
 		assert.NotEmpty(t, repo.GitDir, repo.WorkTree)
@@ -409,16 +412,15 @@ func TestCoveredByTheIndex(t *testing.T) {
 // A list is needed as long as a command runs that was planned by it.
 func TestListsOfRunningCommandsStay(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo a`)
+	g.Sh(`repo a`)
 	r := g.begin()
-	_, err := Sweep(g.state, 0, false)
+	all := func(string) bool { return true }
+	require.NoError(t, SweepLists(g.State, all))
+	assert.FileExists(t, listFile(g.State, g.Root))
+	_, err := r.End()
 	require.NoError(t, err)
-	assert.FileExists(t, listFile(g.state, g.root))
-	_, err = r.End()
-	require.NoError(t, err)
-	_, err = Sweep(g.state, 0, false)
-	require.NoError(t, err)
-	assert.NoFileExists(t, listFile(g.state, g.root))
+	require.NoError(t, SweepLists(g.State, all))
+	assert.NoFileExists(t, listFile(g.State, g.Root))
 }
 
 // A command has left processes, which make a repository after all other commands have ended.
@@ -433,13 +435,13 @@ func TestKeptBesideOthers(t *testing.T) {
 	require.NoError(t, err)
 	_, err = other.End()
 	require.NoError(t, err)
-	g.settle()
-	g.sh(`repo a; arm a/.git`)
+	g.Settle()
+	g.Sh(`repo a; arm a/.git`)
 	made, err := kept.End()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a/.git", "a/.git/HEAD"}, g.names(made))
-	assert.False(t, g.runs("a", "status"))
-	notes, err := notesIn(g.state)
+	assert.False(t, g.Runs("a", "status"))
+	notes, err := notesIn(g.State)
 	require.NoError(t, err)
 	assert.Empty(t, notes)
 }
@@ -447,30 +449,30 @@ func TestKeptBesideOthers(t *testing.T) {
 // A command begins between another one's look at the tree and its search.
 func TestLookBeforeACommand(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo .; repo a/b/c; git add a 2>/dev/null; rm -rf a; repo k`)
-	require.NoError(t, os.Mkdir(g.state, 0o700))
-	l, err := Look(g.state, g.root, nil)
+	g.Sh(`repo .; repo a/b/c; git add a 2>/dev/null; rm -rf a; repo k`)
+	require.NoError(t, os.Mkdir(g.State, 0o700))
+	l, err := Look(g.State, g.Root, nil)
 	require.NoError(t, err)
-	g.settle()
+	g.Settle()
 	g.begin()
-	g.sh(`repo a/b/c`)
-	repos, _, err := Find(g.root, l)
+	g.Sh(`repo a/b/c`)
+	repos, _, err := Find(g.Root, l)
 	require.NoError(t, err)
 	require.Len(t, repos, 2)
-	assert.Equal(t, g.path("k"), repos[1].WorkTree)
+	assert.Equal(t, g.Path("k"), repos[1].WorkTree)
 }
 
 // Before it walks, Look tells the repositories that the last command knew.
 func TestLookByTheList(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo .; repo a/gone`)
+	g.Sh(`repo .; repo a/gone`)
 	r := g.begin()
 	g.repos(r)
 	_, err := r.End()
 	require.NoError(t, err)
-	g.sh(`rm -rf a/gone; repo a/new; repo b/c/d/link; git add b 2>/dev/null; rm -rf b`)
+	g.Sh(`rm -rf a/gone; repo a/new; repo b/c/d/link; git add b 2>/dev/null; rm -rf b`)
 	var known []string
-	l, err := Look(g.state, g.root, func(repos []Repo, unpopulated []Unpopulated) {
+	l, err := Look(g.State, g.Root, func(repos []Repo, unpopulated []Unpopulated) {
 		require.Nil(t, known)
 		for _, r := range repos {
 			known = append(known, r.WorkTree)
@@ -478,29 +480,29 @@ func TestLookByTheList(t *testing.T) {
 		assert.Empty(t, unpopulated)
 	})
 	require.NoError(t, err)
-	assert.Equal(t, []string{g.root}, known)
-	repos, unpopulated, err := Find(g.root, l)
+	assert.Equal(t, []string{g.Root}, known)
+	repos, unpopulated, err := Find(g.Root, l)
 	require.NoError(t, err)
 	require.Len(t, repos, 2)
-	assert.Equal(t, g.path("a/new"), repos[1].WorkTree)
+	assert.Equal(t, g.Path("a/new"), repos[1].WorkTree)
 	require.Len(t, unpopulated, 1)
-	assert.Equal(t, g.path("b/c/d/link"), unpopulated[0].Dir)
+	assert.Equal(t, g.Path("b/c/d/link"), unpopulated[0].Dir)
 }
 
 // A list in memory is of use as long as no other process has written its file.
 func TestListsInMemory(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo a`)
+	g.Sh(`repo a`)
 	r := g.begin()
-	file := listFile(g.state, g.root)
-	same, err := openList(g.root, file, r.List)
+	file := listFile(g.State, g.Root)
+	same, err := openList(g.Root, file, r.List)
 	require.NoError(t, err)
 	assert.Same(t, r.List, same)
-	other, err := openList(g.root, file, nil)
+	other, err := openList(g.Root, file, nil)
 	require.NoError(t, err)
 	other.dirty = true
 	require.NoError(t, other.save())
-	again, err := openList(g.root, file, r.List)
+	again, err := openList(g.Root, file, r.List)
 	require.NoError(t, err)
 	assert.NotSame(t, r.List, again)
 	assert.Equal(t, other.version, again.version)
@@ -510,11 +512,11 @@ func TestListsInMemory(t *testing.T) {
 
 func TestLookWithoutAState(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo a/b/c/d`)
-	for _, state := range []string{g.state, "/proc/nonexistent"} {
-		l, err := Look(state, g.root, nil)
+	g.Sh(`repo a/b/c/d`)
+	for _, state := range []string{g.State, "/proc/nonexistent"} {
+		l, err := Look(state, g.Root, nil)
 		require.NoError(t, err)
-		repos, _, err := Find(g.root, l)
+		repos, _, err := Find(g.Root, l)
 		require.NoError(t, err)
 		assert.Len(t, repos, 1)
 		assert.NoDirExists(t, state)
@@ -525,10 +527,10 @@ func TestLookWithoutAState(t *testing.T) {
 func TestRootsThatDoNotOverlap(t *testing.T) {
 	g := newGround(t)
 	other := g
-	other.root = filepath.Dir(g.root) + "/root2"
-	require.NoError(t, os.Mkdir(other.root, 0o755))
+	other.Root = filepath.Dir(g.Root) + "/root2"
+	require.NoError(t, os.Mkdir(other.Root, 0o755))
 	r := other.begin()
-	assert.Len(t, g.command(func() { g.sh(`repo a`) }), 2)
+	assert.Len(t, g.command(func() { g.Sh(`repo a`) }), 2)
 	_, err := r.End()
 	require.NoError(t, err)
 }
@@ -544,9 +546,9 @@ func TestRootThatIsGone(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g := newGround(t)
-			g.settle()
+			g.Settle()
 			r := g.begin()
-			g.sh(`repo a; ` + row.script)
+			g.Sh(`repo a; ` + row.script)
 			_, err := r.End()
 			if row.err == "" {
 				require.NoError(t, err)
@@ -562,7 +564,7 @@ func TestRootThatIsGone(t *testing.T) {
 func TestKilled(t *testing.T) {
 	for name, recover := range map[string]func(g ground) []Inert{
 		"Recover": func(g ground) []Inert {
-			made, err := Recover(g.state)
+			made, err := Recover(g.State)
 			require.NoError(g, err)
 			return made
 		},
@@ -576,13 +578,13 @@ func TestKilled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGround(t)
-			g.settle()
+			g.Settle()
 			r := g.begin()
-			g.sh(`repo a; arm a/.git`)
+			g.Sh(`repo a; arm a/.git`)
 			require.NoError(t, r.note.Close())
 			assert.Equal(t, []string{"a/.git", "a/.git/HEAD"}, g.names(recover(g)))
-			assert.False(t, g.runs("a", "status"))
-			made, err := Recover(g.state)
+			assert.False(t, g.Runs("a", "status"))
+			made, err := Recover(g.State)
 			require.NoError(t, err)
 			assert.Empty(t, made)
 		})
@@ -593,9 +595,9 @@ func TestKilled(t *testing.T) {
 // it that ends first waits for that: otherwise the work would remain undone.
 func TestADyingCommandIsAwaited(t *testing.T) {
 	g := newGround(t)
-	g.settle()
+	g.Settle()
 	killed, beside := g.begin(), g.begin()
-	g.sh(`repo a; arm a/.git`)
+	g.Sh(`repo a; arm a/.git`)
 	require.NoError(t, killed.own.Close())
 	type ended struct {
 		made []Inert
@@ -615,7 +617,7 @@ func TestADyingCommandIsAwaited(t *testing.T) {
 	e := <-done
 	require.NoError(t, e.err)
 	assert.Equal(t, []string{"a/.git", "a/.git/HEAD"}, g.names(e.made))
-	assert.False(t, g.runs("a", "status"))
+	assert.False(t, g.Runs("a", "status"))
 }
 
 // The process dies between two steps of a sweep, at any of them: the next sweep completes
@@ -623,12 +625,12 @@ func TestADyingCommandIsAwaited(t *testing.T) {
 func TestKilledWhileItSweeps(t *testing.T) {
 	for steps := range 5 {
 		g := newGround(t)
-		g.settle()
+		g.Settle()
 		r := g.begin()
-		g.sh(`repo a; arm a/.git; git init -q --bare m.git`)
-		l, err := openList(g.root, listFile(g.state, g.root), nil)
+		g.Sh(`repo a; arm a/.git; git init -q --bare m.git`)
+		l, err := openList(g.Root, listFile(g.State, g.Root), nil)
 		require.NoError(t, err)
-		notes, err := notesIn(g.state)
+		notes, err := notesIn(g.State)
 		require.NoError(t, err)
 		l.claim(notes)
 		made, err := l.refresh()
@@ -644,18 +646,18 @@ func TestKilledWhileItSweeps(t *testing.T) {
 				if left--; left < 0 {
 					panic(died)
 				}
-				return saveRecords(g.state, all)
+				return saveRecords(g.State, all)
 			})
 		}()
 		l.shut()
 		require.NoError(t, r.note.Close())
-		_, rerr := Recover(g.state)
+		_, rerr := Recover(g.State)
 		require.NoError(t, rerr)
-		assert.False(t, g.runs("a", "status"), "%d steps, %v", steps, err)
-		assert.NoFileExists(t, g.path("m.git/HEAD"))
+		assert.False(t, g.Runs("a", "status"), "%d steps, %v", steps, err)
+		assert.NoFileExists(t, g.Path("m.git/HEAD"))
 		g.command(func() {
-			assert.True(t, g.runs("a", "status"), "%d steps", steps)
-			assert.FileExists(t, g.path("m.git/HEAD"))
+			assert.True(t, g.Runs("a", "status"), "%d steps", steps)
+			assert.FileExists(t, g.Path("m.git/HEAD"))
 		})
 	}
 }
@@ -663,12 +665,12 @@ func TestKilledWhileItSweeps(t *testing.T) {
 // A process goes on renaming while the sweep works: nothing behind a link changes.
 func TestAgainstRenaming(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo victim; mkdir -p p`)
+	g.Sh(`repo victim; mkdir -p p`)
 	g.command(func() {})
 	for range 5 {
-		g.settle()
+		g.Settle()
 		r := g.begin()
-		g.sh(`rm -rf p/*; repo p/a; arm p/a/.git; mkdir -p p/b`)
+		g.Sh(`rm -rf p/*; repo p/a; arm p/a/.git; mkdir -p p/b`)
 		stop, stopped := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(stopped)
@@ -678,50 +680,50 @@ func TestAgainstRenaming(t *testing.T) {
 					return
 				default:
 				}
-				_ = os.Rename(g.path("p/a"), g.path("p/c"))
-				_ = os.Symlink("../victim", g.path("p/a"))
-				_ = os.Remove(g.path("p/a"))
-				_ = os.Rename(g.path("p/c"), g.path("p/a"))
-				_ = os.Rename(g.path("p/b/.git"), g.path("p/a/.git"))
-				_ = os.Rename(g.path("p/a/.git"), g.path("p/b/.git"))
+				_ = os.Rename(g.Path("p/a"), g.Path("p/c"))
+				_ = os.Symlink("../victim", g.Path("p/a"))
+				_ = os.Remove(g.Path("p/a"))
+				_ = os.Rename(g.Path("p/c"), g.Path("p/a"))
+				_ = os.Rename(g.Path("p/b/.git"), g.Path("p/a/.git"))
+				_ = os.Rename(g.Path("p/a/.git"), g.Path("p/b/.git"))
 			}
 		}()
 		_, _ = r.End()
 		close(stop)
 		<-stopped
-		assert.FileExists(t, g.path("victim/.git/HEAD"))
+		assert.FileExists(t, g.Path("victim/.git/HEAD"))
 	}
 }
 
 // Between Look and Begin the user makes repositories, and another command does.
 func TestBetweenLookAndBegin(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo known`)
+	g.Sh(`repo known`)
 	g.command(func() {})
 	look := func() *List {
-		l, err := Look(g.state, g.root, nil)
+		l, err := Look(g.State, g.Root, nil)
 		require.NoError(t, err)
 		return l
 	}
 	begin := func(l *List) *Run {
-		r, err := Begin(g.state, l)
+		r, err := Begin(g.State, l)
 		require.NoError(t, err)
 		return r
 	}
 	l := look()
-	g.sh(`repo untouched; repo changed`)
-	g.settle()
+	g.Sh(`repo untouched; repo changed`)
+	g.Settle()
 	time.Sleep(time.Duration(rounding))
 	r := begin(l)
-	g.sh(`arm changed/.git`)
+	g.Sh(`arm changed/.git`)
 	made, err := r.End()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"changed/.git", "changed/.git/HEAD"}, g.names(made))
-	assert.DirExists(t, g.path("untouched/.git"))
+	assert.DirExists(t, g.Path("untouched/.git"))
 
 	l = look()
 	other := g.begin()
-	g.sh(`repo ended; arm ended/.git`)
+	g.Sh(`repo ended; arm ended/.git`)
 	made, err = other.End()
 	require.NoError(t, err)
 	assert.Subset(t, g.names(made), []string{"ended/.git", "ended/.git/HEAD"})
@@ -732,12 +734,12 @@ func TestBetweenLookAndBegin(t *testing.T) {
 
 	l = look()
 	other = g.begin()
-	g.sh(`repo a/runs; arm a/runs/.git`)
+	g.Sh(`repo a/runs; arm a/runs/.git`)
 	r = begin(l)
 	assert.Equal(t, []string{"known", "untouched"}, g.repos(r))
 	for _, run := range []*Run{other, r} {
 		_, err = run.End()
 		require.NoError(t, err)
 	}
-	assert.NoDirExists(t, g.path("a/runs/.git"))
+	assert.NoDirExists(t, g.Path("a/runs/.git"))
 }

@@ -114,9 +114,11 @@ const (
 	maxChanged = 20_000
 )
 
-// settled is the age of a ctime, in nanoseconds, from which all later changes show. File
+// Settled is the age of a ctime, in nanoseconds, from which all later changes show. File
 // systems round times, some to two seconds.
-var settled int64 = 2_000_000_000
+const Settled = 2_000_000_000
+
+var settled int64 = Settled
 
 // rounding is the delay of one file system's clock behind that of another, in
 // nanoseconds. A repository that the user made so shortly before a command, and that
@@ -384,7 +386,7 @@ func (w *walker) keepSpots(dir string) error {
 
 // vanished returns nil if another process has removed a path. It records any other error.
 func (w *walker) vanished(path string, err error) error {
-	if absent(err) || errors.Is(err, unix.ENAMETOOLONG) { // no path leads there, for git either
+	if fsat.Absent(err) || errors.Is(err, unix.ENAMETOOLONG) { // no path leads there, for git either
 		w.dirty = true
 		return nil
 	}
@@ -481,11 +483,11 @@ func (w *walker) look(fd int, path string) (git bool, err error) {
 // looksBare reports whether git could use an open directory as a git directory: commondir
 // may name another directory for objects and refs.
 func looksBare(fd int) bool {
-	return isGitDir(func(name string) bool { _, err := fsat.Lstat(fd, name); return !absent(err) })
+	return IsGitDir(func(name string) bool { _, err := fsat.Lstat(fd, name); return !fsat.Absent(err) })
 }
 
-// isGitDir reports whether a directory that has these names may be a git directory.
-func isGitDir(has func(name string) bool) bool {
+// IsGitDir reports whether a directory that has these names may be a git directory.
+func IsGitDir(has func(name string) bool) bool {
 	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }
 
@@ -695,6 +697,13 @@ func (w *walker) uncovered(s *spot) (since int64) {
 		}
 	}
 	return since
+}
+
+// Identity distinguishes a directory from another one at the same path.
+func Identity(dir string) (string, error) {
+	var id id
+	_, err := identify(unix.AT_FDCWD, dir, &id)
+	return fmt.Sprint(id), err
 }
 
 func identify(fd int, name string, of *id) (*unix.Statx_t, error) {
@@ -977,7 +986,7 @@ func (l *List) save() error {
 		return nil
 	}
 	l.version = rand.Text()
-	if err := saveList(l.file, l.encode()); err != nil {
+	if err := SaveList(l.file, l.encode()); err != nil {
 		return fmt.Errorf("cannot write the list of git directories: %w", err)
 	}
 	l.dirty = false

@@ -35,7 +35,6 @@ const (
 	runPrefix  = "run-"
 	listDir    = "lists" // which a start does not read
 	listPrefix = "list-"
-	linkPrefix = "links-"
 )
 
 // Run is one command in a root.
@@ -69,7 +68,7 @@ func Look(state, root string, known func([]Repo, []Unpopulated)) (*List, error) 
 			return look(state, newList(root, listFile(state, root)), true, known)
 		}
 		readOnly := errors.Is(err, unix.EROFS) // for every command
-		if !absent(err) && !readOnly {
+		if !fsat.Absent(err) && !readOnly {
 			return nil, err
 		}
 		l := newList(root, "")
@@ -301,6 +300,25 @@ func lock(state string) (unlock func(), err error) {
 	return func() { unix.Close(fd) }, nil
 }
 
+// Hold keeps commands from beginning until unlock, and tells whether one runs in a tree that overlaps
+// with another.
+func Hold(state string) (running func(tree string) bool, unlock func(), err error) {
+	none := func(string) bool { return false }
+	unlock, err = lock(state)
+	if fsat.Absent(err) { // no command has begun there
+		return none, func() {}, nil
+	}
+	if err != nil {
+		return none, func() {}, err
+	}
+	all, err := notesIn(state)
+	if err != nil {
+		unlock()
+		return none, func() {}, err
+	}
+	return all.running, unlock, nil
+}
+
 // keep saves the list if Find has read an index: another process may have saved it since,
 // with the same content.
 func (l *List) keep() error {
@@ -319,8 +337,11 @@ func listFile(state, root string) string {
 	return filepath.Join(state, listDir, fmt.Sprintf(listPrefix+"%x", sha256.Sum256([]byte(root))))
 }
 
-// saveList writes a file in listDir. The first one makes that.
-func saveList(file string, text []byte) error {
+// ListFile is the path of another list in a state directory, for SaveList.
+func ListFile(state, name string) string { return filepath.Join(state, listDir, name) }
+
+// SaveList writes a list. The first one makes their directory.
+func SaveList(file string, text []byte) error {
 	err := fsat.WriteFile(file, text)
 	if errors.Is(err, os.ErrNotExist) {
 		if err = os.Mkdir(filepath.Dir(file), 0o700); err == nil || errors.Is(err, os.ErrExist) {

@@ -89,7 +89,7 @@ func (l *List) otherNames(files []Shared, covered []string) (map[[2]uint64]strin
 		if err == unix.EACCES {
 			fd, err = l.openClosed(dir, flags)
 		}
-		if absent(err) || err == unix.ENAMETOOLONG || err == errClosed {
+		if fsat.Absent(err) || err == unix.ENAMETOOLONG || err == errClosed {
 			continue // no command can enter it either
 		}
 		if err != nil {

@@ -33,13 +33,10 @@ type Shared struct {
 
 // StoreOf reads the names in git directories, and asks the kernel for the links of each
 // file: a hard link that is made elsewhere changes no directory here. It leaves out what
-// cannot be read, which git cannot read either. layers are the directories of layers on the
-// git directories, which have links to their indexes.
-func StoreOf(gitDirs, layers []string) *Store {
-	s := storeReader{seen: map[[2]uint64]bool{}, own: map[[2]uint64]uint64{}}
-	for _, dir := range layers {
-		s.ownLinks(dir)
-	}
+// cannot be read, which git cannot read either. own are the numbers of pk's links to inodes, by
+// device and inode.
+func StoreOf(gitDirs []string, own map[[2]uint64]uint64) *Store {
+	s := storeReader{seen: map[[2]uint64]bool{}, own: own}
 	for _, dir := range gitDirs {
 		s.gitDir = dir
 		s.names(dir, nil)
@@ -66,24 +63,7 @@ type storeReader struct {
 	Store
 	gitDir string // "": objects, of which git changes none
 	seen   map[[2]uint64]bool
-	own    map[[2]uint64]uint64 // pk's links to inodes
-}
-
-// ownLinks counts the links to indexes in the directory of a layer.
-func (s *storeReader) ownLinks(dir string) {
-	entries, _ := os.ReadDir(dir)
-	for _, e := range entries {
-		name := path.Join(dir, e.Name())
-		switch {
-		case strings.HasPrefix(e.Name(), onceDir):
-			s.ownLinks(name)
-		case strings.HasPrefix(e.Name(), baseIndex), strings.HasPrefix(e.Name(), oldIndex):
-			var st unix.Stat_t
-			if unix.Lstat(name, &st) == nil {
-				s.own[[2]uint64{st.Dev, st.Ino}]++
-			}
-		}
-	}
+	own    map[[2]uint64]uint64
 }
 
 // objects reads an object database and those from which it borrows.

@@ -31,12 +31,12 @@ func TestStoreOf(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g := newGround(t)
-			g.sh(`repo .; mkdir -p .git/objects/info .git/objects/pack; ` + strings.ReplaceAll(row.script, "ROOT", g.root))
-			s := StoreOf([]string{g.path(".git")}, nil)
+			g.Sh(`repo .; mkdir -p .git/objects/info .git/objects/pack; ` + strings.ReplaceAll(row.script, "ROOT", g.Root))
+			s := StoreOf([]string{g.Path(".git")}, nil)
 			below := func(paths []string) string {
 				var list []string
 				for _, p := range paths {
-					p = strings.TrimPrefix(p, g.root+"/")
+					p = strings.TrimPrefix(p, g.Root+"/")
 					if strings.HasSuffix(p, ".pack") {
 						p = filepath.Dir(p) + "/PACK"
 					}
@@ -59,8 +59,13 @@ func TestStoreOf(t *testing.T) {
 func (g ground) separated(covered ...string) (searched bool, err error) {
 	r := g.begin()
 	before := r.List.apart
-	err = r.Separate(StoreOf([]string{g.path(".git")}, []string{g.state + "/layer"}).Shared, append(covered, g.path(".git")))
-	l, lerr := openList(g.root, r.List.file, nil)
+	var st unix.Stat_t
+	_ = unix.Lstat(g.Path(".git/index"), &st)
+	links, err := filepath.Glob(g.State + "/layer/*")
+	require.NoError(g, err)
+	own := uint64(len(links))
+	err = r.Separate(StoreOf([]string{g.Path(".git")}, map[[2]uint64]uint64{{st.Dev, st.Ino}: own}).Shared, append(covered, g.Path(".git")))
+	l, lerr := openList(g.Root, r.List.file, nil)
 	require.NoError(g, lerr)
 	_, ended := r.End()
 	require.NoError(g, ended)
@@ -76,13 +81,13 @@ func TestSeparate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGround(t)
-			g.sh(`repo .; git repack -qad; git pack-refs; git commit -q --allow-empty -m loose; chmod 600 .git/packed-refs; mkdir d; cd d; mkdir $(seq 300)`)
+			g.Sh(`repo .; git repack -qad; git pack-refs; git commit -q --allow-empty -m loose; chmod 600 .git/packed-refs; mkdir d; cd d; mkdir $(seq 300)`)
 			require.Empty(t, g.command(func() {}))
-			g.sh(link + `; git rev-parse HEAD >head`)
+			g.Sh(link + `; git rev-parse HEAD >head`)
 			searched, err := g.separated()
 			require.NoError(t, err)
 			assert.True(t, searched)
-			g.sh(`chmod -R u+rwx a; find a -type f | while read f; do : >"$f"; done; git fsck --full; test $(git rev-parse HEAD) = $(cat head); test -z "$(find .git -name 'tmp_*' -o -name '*.lock')"; test $(stat -c %a .git/packed-refs) = 600`)
+			g.Sh(`chmod -R u+rwx a; find a -type f | while read f; do : >"$f"; done; git fsck --full; test $(git rev-parse HEAD) = $(cat head); test -z "$(find .git -name 'tmp_*' -o -name '*.lock')"; test $(stat -c %a .git/packed-refs) = 600`)
 			for range 2 {
 				searched, err = g.separated()
 				require.NoError(t, err)
@@ -96,55 +101,55 @@ func TestSeparate(t *testing.T) {
 // until there are other links.
 func TestSeparateOnce(t *testing.T) {
 	g := newGround(t)
-	out := filepath.Dir(g.root) + "/out"
-	g.sh(`repo .; git repack -qad; git clone -q . ` + out)
+	out := filepath.Dir(g.Root) + "/out"
+	g.Sh(`repo .; git repack -qad; git clone -q . ` + out)
 	for _, want := range []bool{true, false, false} {
 		searched, err := g.separated()
 		require.NoError(t, err)
 		assert.Equal(t, want, searched)
 	}
-	g.sh(`mkdir ../y; ln .git/objects/pack/*.pack ../y/p`)
+	g.Sh(`mkdir ../y; ln .git/objects/pack/*.pack ../y/p`)
 	_, err := g.separated()
 	require.NoError(t, err)
-	g.sh(`mv ../y .`) // no inode tells that
+	g.Sh(`mv ../y .`) // no inode tells that
 	_, err = g.separated()
 	require.NoError(t, err)
-	g.sh(`test $(stat -c %h .git/objects/pack/*.pack) = 3; mkdir -p x; ln .git/objects/pack/*.pack x/p`)
+	g.Sh(`test $(stat -c %h .git/objects/pack/*.pack) = 3; mkdir -p x; ln .git/objects/pack/*.pack x/p`)
 	searched, err := g.separated()
 	require.NoError(t, err)
 	assert.True(t, searched)
-	g.sh(`test $(stat -c %h .git/objects/pack/*.pack) = 1; rm -r x; git clone -q . clone`)
-	searched, err = g.separated(g.path("clone/.git"))
+	g.Sh(`test $(stat -c %h .git/objects/pack/*.pack) = 1; rm -r x; git clone -q . clone`)
+	searched, err = g.separated(g.Path("clone/.git"))
 	require.NoError(t, err)
 	assert.True(t, searched, "the other packs' files have new links")
-	g.sh(`test $(stat -c %h .git/objects/pack/*.pack) = 2`)
+	g.Sh(`test $(stat -c %h .git/objects/pack/*.pack) = 2`)
 }
 
 // Layers have links to the index, which call for no search. The user's do.
 func TestSeparateIndex(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo .; mkdir -p ../state/layer/once-x; ln .git/index ../state/layer/index-x; ln .git/index ../state/layer/once-x/old-index-y`)
+	g.Sh(`repo .; mkdir -p ../state/layer; ln .git/index ../state/layer/index-x; ln .git/index ../state/layer/old-y`)
 	searched, err := g.separated()
 	require.NoError(t, err)
 	assert.False(t, searched)
-	g.sh(`ln .git/index x`)
+	g.Sh(`ln .git/index x`)
 	searched, err = g.separated()
 	require.NoError(t, err)
 	assert.True(t, searched)
-	g.sh(`: >x; git diff --cached --exit-code`)
+	g.Sh(`: >x; git diff --cached --exit-code`)
 }
 
 // The user's git holds the lock, or the copy cannot be made: the command does not start.
 func TestSeparateFails(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo .; git pack-refs --all; ln .git/packed-refs x; touch .git/packed-refs.lock`)
+	g.Sh(`repo .; git pack-refs --all; ln .git/packed-refs x; touch .git/packed-refs.lock`)
 	_, err := g.separated()
-	assert.ErrorContains(t, err, `which has the name "`+g.path("x")+`" too`)
-	require.NoError(t, os.Remove(g.path(".git/packed-refs.lock")))
+	assert.ErrorContains(t, err, `which has the name "`+g.Path("x")+`" too`)
+	require.NoError(t, os.Remove(g.Path(".git/packed-refs.lock")))
 	searched, err := g.separated()
 	require.NoError(t, err)
 	assert.True(t, searched)
 	var st unix.Stat_t
-	require.NoError(t, unix.Lstat(g.path(".git/packed-refs"), &st))
+	require.NoError(t, unix.Lstat(g.Path(".git/packed-refs"), &st))
 	assert.EqualValues(t, 1, st.Nlink)
 }

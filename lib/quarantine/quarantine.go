@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitdir"
+	"pikuri/lib/gitland"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
@@ -37,7 +38,7 @@ type Note struct {
 	Linked  []Linked `json:"linked,omitempty"`
 	Session string   `json:"session"` // name of the session directory that files are moved to
 
-	Layers []*gitdir.Layer `json:"layers,omitempty"` // whose work lands
+	Layers []*gitland.Layer `json:"layers,omitempty"` // whose work lands
 
 	// Above are directories above the names that were missing too: a command can
 	// put a symbolic link in the place of one, and the name behind the link.
@@ -194,7 +195,7 @@ type Report struct {
 // End carries out the note. The note stays if a part of it fails: the next command
 // tries again.
 func (n *Note) End() (Report, error) {
-	r, err := n.do((*gitdir.Layer).LandLast)
+	r, err := n.do((*gitland.Layer).LandLast)
 	if n.file == nil {
 		return r, err
 	}
@@ -206,9 +207,9 @@ func (n *Note) End() (Report, error) {
 
 // Keep does the work of the note when the command has ended, and other processes of its
 // sandbox run on. End has to follow.
-func (n *Note) Keep() (Report, error) { return n.do((*gitdir.Layer).LandKept) }
+func (n *Note) Keep() (Report, error) { return n.do((*gitland.Layer).LandKept) }
 
-func (n *Note) do(land func(*gitdir.Layer) []string) (Report, error) {
+func (n *Note) do(land func(*gitland.Layer) []string) (Report, error) {
 	for _, m := range n.Modes {
 		m.restore()
 	}
@@ -248,7 +249,7 @@ func (n *Note) do(land func(*gitdir.Layer) []string) (Report, error) {
 		}
 	}
 	r := Report{Moved: moved}
-	for _, l := range gitdir.InOrder(n.Layers) {
+	for _, l := range gitland.InOrder(n.Layers) {
 		r.Git = append(r.Git, land(l)...)
 	}
 	return r, err

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pikuri/lib/gitdir"
+	"pikuri/lib/gitland"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/overlay"
 	"pikuri/lib/session"
@@ -21,9 +21,9 @@ import (
 // Trial is a trial in use. Close it.
 type Trial struct {
 	Session string
-	Roots   []*Root         // the project root first
-	Git     []*gitdir.Layer // over git directories; not open
-	InUse   bool            // a command of the trial runs
+	Roots   []*Root          // the project root first
+	Git     []*gitland.Layer // over git directories; not open
+	InUse   bool             // a command of the trial runs
 
 	dir *session.Dir
 }
@@ -60,7 +60,7 @@ func (t *Trial) load(alone bool) error {
 	if t.Roots, err = Roots(overlays); err != nil {
 		return err
 	}
-	if t.Git, err = gitdir.Saved(overlays); err != nil {
+	if t.Git, err = gitland.Saved(overlays); err != nil {
 		return err
 	}
 	for _, r := range t.Roots {
@@ -181,7 +181,7 @@ func Sessions(base string) ([]Summary, error) {
 			}
 			s.Entries += count(root.Upper(), maxCount-s.Entries)
 		}
-		layers, err := gitdir.Saved(filepath.Join(r.Path(), session.OverlayDir))
+		layers, err := gitland.Saved(filepath.Join(r.Path(), session.OverlayDir))
 		if err != nil {
 			return nil, err
 		}
@@ -193,9 +193,9 @@ func Sessions(base string) ([]Summary, error) {
 
 // hasCommits reports whether a layer has changed references, the index, configuration or
 // the state of work under way, or may have; or objects for something that does not land.
-func hasCommits(l *gitdir.Layer) bool {
+func hasCommits(l *gitland.Layer) bool {
 	refs, files, err := l.Changes()
-	return err != nil || len(refs) > 0 || l.HasObjects() || slices.ContainsFunc(files, func(c gitdir.FileChange) bool { return !c.Remark() })
+	return err != nil || len(refs) > 0 || l.HasObjects() || slices.ContainsFunc(files, func(c gitland.FileChange) bool { return !c.Remark() })
 }
 
 // errHolds ends a walk at its first change.
@@ -225,7 +225,7 @@ func Holds(dir string) bool {
 			return true
 		}
 	}
-	layers, err := gitdir.Saved(overlays)
+	layers, err := gitland.Saved(overlays)
 	if err != nil {
 		return true
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"pikuri/lib/gitdir"
+	"pikuri/lib/gitland"
 	"pikuri/lib/session"
 	"pikuri/lib/workspace"
 )
@@ -644,7 +644,7 @@ func TestHoldsCommitsBelow(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			s := newStage(t)
 			host(t, s.project, `git init -q; git init -q --bare .git/modules/m; mkdir -p .git/worktrees/wt; cd .git/worktrees/wt; echo ref: refs/heads/w >HEAD; echo ../.. >commondir`)
-			l, err := gitdir.OpenShared(s.overlays, s.project+"/.git", "s")
+			l, err := gitland.OpenShared(s.overlays, s.project+"/.git", "s")
 			require.NoError(t, err)
 			l.GitDirs = []string{l.GitDir, l.GitDir + "/modules/m", l.GitDir + "/worktrees/wt"}
 			require.NoError(t, l.Save())

@@ -16,8 +16,8 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
 	"pikuri/lib/fence"
-	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/gitland"
 	"pikuri/lib/hostrun"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/overlay"
@@ -73,9 +73,9 @@ func (o *Options) Open(alone bool) (*trial.Trial, error) {
 type Selection struct {
 	Items   []trial.Item // in the order of the roots
 	Refs    []Ref
-	GitDirs []*gitdir.Layer // that are named; without paths all
-	Missing []string        // operands that name no change
-	Outside []string        // operands in no root and no git directory of the trial
+	GitDirs []*gitland.Layer // that are named; without paths all
+	Missing []string         // operands that name no change
+	Outside []string         // operands in no root and no git directory of the trial
 }
 
 // Ref is a change of a reference, or of a file such as the index, in a git directory of
@@ -174,7 +174,7 @@ func known(t *trial.Trial, path string) bool {
 	if root, _ := t.Find(path); root != nil {
 		return true
 	}
-	return slices.ContainsFunc(t.Git, func(l *gitdir.Layer) bool { return fsat.Within(path, l.GitDir) || fsat.Within(l.GitDir, path) })
+	return slices.ContainsFunc(t.Git, func(l *gitland.Layer) bool { return fsat.Within(path, l.GitDir) || fsat.Within(l.GitDir, path) })
 }
 
 // operands are absolute paths that the user has named.

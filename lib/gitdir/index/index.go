@@ -18,6 +18,9 @@ import (
 	"strings"
 )
 
+// MaxSize bounds the size of an index, in bytes.
+const MaxSize = 1 << 30
+
 const (
 	headerSize = 12 // signature, version, number of entries
 	statSize   = 40 // of an entry, before its ID

@@ -64,6 +64,11 @@ func Lstat(dir int, name string) (*unix.Stat_t, error) {
 	return st, unix.Fstatat(dir, name, st, unix.AT_SYMLINK_NOFOLLOW)
 }
 
+// Absent reports whether there is no file by an error: a part of the path is missing, or is no directory.
+func Absent(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+}
+
 // SameInode reports whether two files are one.
 func SameInode(a, b *unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
 

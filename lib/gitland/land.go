@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"bytes"
@@ -18,10 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitconfig"
+	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitplace"
 	"pikuri/lib/overlay"
 )
 
@@ -200,7 +202,7 @@ func (l *Layer) land(last, tidy bool) error {
 	if s.Phase == tidying {
 		return l.finish(&s)
 	}
-	if id, err := identityOf(l.GitDir); err != nil {
+	if id, err := gitdir.Identity(l.GitDir); err != nil {
 		return err
 	} else if s.GitDir != "" && id != s.GitDir {
 		return errors.New("another git directory is in its place")
@@ -321,7 +323,7 @@ func (l *Layer) hasLanded(r *record, rel string) bool {
 		if filepath.Base(filepath.Dir(host.Git)) == "worktrees" {
 			host.Common = filepath.Dir(filepath.Dir(host.Git))
 		}
-		format, _, err := FormatOf(host.Common)
+		format, _, err := objects.FormatOf(host.Common)
 		if err != nil {
 			return false
 		}
@@ -482,7 +484,7 @@ func (l *lander) open(rel string) (*repository, error) {
 	}
 	r := &repository{rel: rel, host: filepath.Join(l.layer.GitDir, rel), ends: ends{fresh: map[string]bool{}}, budget: &l.budget, badLFS: map[string]string{}, leftLFS: leastLFS}
 	var err error
-	if r.format, r.promised, err = FormatOf(r.host); err != nil {
+	if r.format, r.promised, err = objects.FormatOf(r.host); err != nil {
 		return nil, err
 	}
 	if r.objects, err = objects.Open(filepath.Join(r.host, "objects"), r.format); err != nil {
@@ -491,40 +493,6 @@ func (l *lander) open(rel string) (*repository, error) {
 	r.lander = objects.NewLander(r.objects, r.format, objects.Options{Shallow: r.mayEnd, Cut: r.cut, Promised: r.promised, Budget: r.budget})
 	l.repos[rel] = r
 	return r, nil
-}
-
-// FormatOf returns the hash function of a git directory of the host, and in a partial
-// clone the kinds of objects that may be missing.
-func FormatOf(gitDir string) (format objects.Format, promised []string, err error) {
-	text, err := os.ReadFile(filepath.Join(gitDir, "config"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return format, nil, err
-	}
-	return formatIn(text)
-}
-
-func formatIn(config []byte) (format objects.Format, promised []string, err error) {
-	entries, err := gitconfig.Parse("config", config)
-	for _, e := range entries {
-		section, name := e.Key[:strings.IndexByte(e.Key+".", '.')], e.Key[strings.LastIndexByte(e.Key, '.')+1:]
-		switch {
-		case e.Key == "extensions.objectformat":
-			if e.Value == "sha256" {
-				format = objects.SHA256
-			}
-		case e.Key == "extensions.partialclone":
-			promised = append(promised, "blob")
-		case section == "remote" && name == "promisor":
-			if is, _ := e.Bool(); is {
-				promised = append(promised, "blob")
-			}
-		case section == "remote" && name == "partialclonefilter":
-			if promised = append(promised, "blob"); strings.Contains(e.Value, "tree:") || strings.Contains(e.Value, "object:") {
-				promised = append(promised, "tree")
-			}
-		}
-	}
-	return format, promised, err
 }
 
 // hexLen is the number of digits of an ID.
@@ -742,6 +710,12 @@ func (r *repository) beganAt(host refs.Host, rel string, out *landed) string {
 		id = out.beginning(r.rel, branch, id)
 	}
 	return id
+}
+
+// readSmall reads a small file that a command may have made, such as HEAD.
+func readSmall(dir int, name string, flags int) ([]byte, error) {
+	text, _, err := overlay.ReadFile(dir, name, flags, gitplace.MaxPointer)
+	return text, err
 }
 
 // leads follows the host's HEAD, through branches that lead to others, as far as git does.
@@ -1126,7 +1100,7 @@ func committer() string {
 }
 
 func (l *lander) landConfig(r *repository, upper int, out *landed) error {
-	text, _, err := overlay.ReadFile(upper, "config", unix.O_NOFOLLOW, maxConfig)
+	text, _, err := overlay.ReadFile(upper, "config", unix.O_NOFOLLOW, objects.MaxConfig)
 	rel := path.Join(r.rel, "config")
 	if err != nil || out.Files[rel] == digestOf(text) {
 		switch {
@@ -1226,5 +1200,3 @@ func noteRemotes(changed []gitconfig.Change, made func(branch string) (had, fres
 func decidesRepository(key string) bool {
 	return strings.HasPrefix(key, "extensions.") || slices.Contains([]string{"core.bare", "core.worktree", "core.repositoryformatversion"}, key)
 }
-
-const maxConfig = 4 << 20

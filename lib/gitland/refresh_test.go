@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"path/filepath"
@@ -18,10 +18,10 @@ import (
 func TestRefresher(t *testing.T) {
 	defer func(was int64) { settled = was }(settled)
 	g := newGround(t)
-	g.sh(`repo .; mkdir d; echo x >d/f; : >empty; ln -s d/f l; ln -s d p; mkfifo fifo; echo old >old; touch -d 2001-01-01 old; truncate -s 8388609 large`)
-	db, err := objects.Open(g.path(".git/objects"), objects.SHA1)
+	g.Sh(`repo .; mkdir d; echo x >d/f; : >empty; ln -s d/f l; ln -s d p; mkfifo fifo; echo old >old; touch -d 2001-01-01 old; truncate -s 8388609 large`)
+	db, err := objects.Open(g.Path(".git/objects"), objects.SHA1)
 	require.NoError(t, err)
-	tree, err := unix.Open(g.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	tree, err := unix.Open(g.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	defer unix.Close(tree)
 	for _, row := range []struct {
@@ -58,7 +58,7 @@ func TestRefresher(t *testing.T) {
 			continue
 		}
 		var is unix.Stat_t
-		require.NoError(t, unix.Lstat(filepath.Join(g.root, row.name), &is))
+		require.NoError(t, unix.Lstat(filepath.Join(g.Root, row.name), &is))
 		is.Atim, st.Atim = unix.Timespec{}, unix.Timespec{}
 		assert.Equal(t, is, *st)
 		if row.recent {
@@ -85,21 +85,21 @@ func TestIndexInSteps(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g := newGround(t)
-			g.sh(`repo .; for f in a b x y h; do echo $f >$f; done; git add a b; git commit -qm a`)
-			g.settle()
-			l, err := OpenShared(g.root+"-layers", g.path(".git"), "s")
+			g.Sh(`repo .; for f in a b x y h; do echo $f >$f; done; git add a b; git commit -qm a`)
+			g.Settle()
+			l, err := OpenShared(g.Root+"-layers", g.Path(".git"), "s")
 			require.NoError(t, err)
-			l.GitDirs = []string{g.path(".git")}
+			l.GitDirs = []string{g.Path(".git")}
 			defer l.Close()
-			g.sh("cp .git/index " + l.Upper() + "/index")
+			g.Sh("cp .git/index " + l.Upper() + "/index")
 			l.Started()
 			for _, step := range row.steps {
-				g.settle()
-				g.sh(strings.ReplaceAll(step, "=U ", "="+l.Upper()+"/index "))
+				g.Settle()
+				g.Sh(strings.ReplaceAll(step, "=U ", "="+l.Upper()+"/index "))
 				l.Land()
 			}
 			assert.Empty(t, l.LandLast())
-			assert.Equal(t, row.want, strings.ReplaceAll(g.git(".", "ls-files"), "\n", " "))
+			assert.Equal(t, row.want, strings.ReplaceAll(g.Git(".", "ls-files"), "\n", " "))
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/refs"
@@ -285,7 +286,7 @@ type commitLinks struct {
 // host has the commits. It reads only new commits: save keeps the others in a file of a directory.
 func LinksOfBranches(in, common, workTree string, names []string) (list []Behind, save func()) {
 	sum := sha256.Sum256([]byte(common + "\x00" + workTree))
-	file := filepath.Join(in, listDir, linkPrefix+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
+	file := gitdir.ListFile(in, "links-"+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
 	slices.Sort(names)
 	sum = sha256.Sum256([]byte(strings.Join(names, "\x00")))
 	t, known := tips{}, map[string]commitLinks{}
@@ -310,7 +311,7 @@ func LinksOfBranches(in, common, workTree string, names []string) (list []Behind
 		head, herr := json.Marshal(t)
 		rest, rerr := json.Marshal(known)
 		if herr == nil && rerr == nil {
-			_ = saveList(file, append(head, rest...)) // without it the next command reads all again
+			_ = gitdir.SaveList(file, append(head, rest...)) // without it the next command reads all again
 		}
 	}
 }
@@ -328,7 +329,7 @@ func (t *tips) unchanged(common string) bool {
 
 // update reads the commits that are new, and some that have to be read again.
 func (t *tips) update(common, workTree string, names []string, known map[string]commitLinks) error {
-	format, _, err := FormatOf(common)
+	format, _, err := objects.FormatOf(common)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"fmt"
@@ -31,12 +31,12 @@ func (g ground) history(commits int) (*repository, []string, map[string]map[stri
 			fmt.Fprintf(&script, "merge :%d\n", parents[i][1]+1)
 		}
 	}
-	require.NoError(g, os.WriteFile(g.root+"/script", []byte(script.String()), 0o644))
-	g.sh(`repo .; git fast-import --quiet --export-marks=marks <script; git tag -a -m t t c9`)
-	repo, err := (&lander{layer: &Layer{GitDir: g.path(".git")}, repos: map[string]*repository{}}).open("")
+	require.NoError(g, os.WriteFile(g.Root+"/script", []byte(script.String()), 0o644))
+	g.Sh(`repo .; git fast-import --quiet --export-marks=marks <script; git tag -a -m t t c9`)
+	repo, err := (&lander{layer: &Layer{GitDir: g.Path(".git")}, repos: map[string]*repository{}}).open("")
 	require.NoError(g, err)
 	g.Cleanup(repo.objects.Close)
-	text, err := os.ReadFile(g.root + "/marks")
+	text, err := os.ReadFile(g.Root + "/marks")
 	require.NoError(g, err)
 	ids := make([]string, commits)
 	for line := range strings.Lines(string(text)) {
@@ -78,7 +78,7 @@ func TestIsAncestor(t *testing.T) {
 		want := slices.ContainsFunc(others, func(id string) bool { return below[id][a] })
 		require.Equal(t, want, repo.isAncestor(a, others...), "%d: %s in %q", i, a, others)
 	}
-	assert.True(t, repo.isAncestor(ids[0], g.git(".", "rev-parse", "refs/tags/t")), "of a tag")
+	assert.True(t, repo.isAncestor(ids[0], g.Git(".", "rev-parse", "refs/tags/t")), "of a tag")
 	assert.False(t, repo.isAncestor(strings.Repeat("1", 40), ids[0]), "missing")
 }
 

@@ -1,9 +1,11 @@
-package gitdir
+package gitland
 
 import (
 	"os"
 	"strings"
 	"testing"
+
+	"pikuri/lib/gitdir"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -11,39 +13,43 @@ import (
 
 func TestAdopt(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo .`)
+	g.Sh(`repo .`)
 	g.command(func() {
-		g.sh(`repo ../o; git clone -q ../o a/b; cd a/b; git config remote.origin.url https://example.org/o; echo x >f; mkdir sub; echo y >sub/g; git add .; git commit -qm second
+		g.Sh(`repo ../o; git clone -q ../o a/b; cd a/b; git config remote.origin.url https://example.org/o; echo x >f; mkdir sub; echo y >sub/g; git add .; git commit -qm second
 			git tag -a -m tag v1; git branch other; echo z >>f; echo new >h; git add h; arm .git; git config core.pager evil; mkdir .git/hooks; cp "$HOOK" .git/hooks/post-checkout
 			echo '* filter=evil' >.git/info/attributes 2>/dev/null || true`)
 	})
 	want := ""
 	g.command(func() {
-		want = g.git("a/b", "log", "--all", "--format=%H %D") + g.git("a/b", "-c", "core.fsmonitor=", "status", "--porcelain=v2")
+		want = g.Git("a/b", "log", "--all", "--format=%H %D") + g.Git("a/b", "-c", "core.fsmonitor=", "status", "--porcelain=v2")
 	})
-	a, err := Adopt(g.state, g.path("a/b"))
+	a, err := Adopt(g.State, g.Path("a/b"))
 	require.NoError(t, err)
-	assert.Equal(t, g.path("a/b/.git"), a.GitDir)
-	assert.Equal(t, g.path("a/b/.git.fenced"), a.Rest)
-	assert.False(t, g.runs("a/b", "checkout", "-q", "-B", "third"))
-	g.git("a/b", "checkout", "-q", "main")
-	g.git("a/b", "branch", "-q", "-D", "third")
-	assert.Equal(t, want, g.git("a/b", "log", "--all", "--format=%H %D")+g.git("a/b", "status", "--porcelain=v2"))
-	assert.Empty(t, g.git("a/b", "fsck", "--full"))
+	assert.Equal(t, g.Path("a/b/.git"), a.GitDir)
+	assert.Equal(t, g.Path("a/b/.git.fenced"), a.Rest)
+	assert.False(t, g.Runs("a/b", "checkout", "-q", "-B", "third"))
+	g.Git("a/b", "checkout", "-q", "main")
+	g.Git("a/b", "branch", "-q", "-D", "third")
+	assert.Equal(t, want, g.Git("a/b", "log", "--all", "--format=%H %D")+g.Git("a/b", "status", "--porcelain=v2"))
+	assert.Empty(t, g.Git("a/b", "fsck", "--full"))
 	assert.Equal(t, strings.Fields(`core.repositoryformatversion=0 core.filemode=true core.bare=false core.logallrefupdates=true
 		branch.main.remote=origin branch.main.merge=refs/heads/main remote.origin.url=https://example.org/o remote.origin.fetch=+refs/heads/*:refs/remotes/origin/*`),
-		strings.Fields(g.git("a/b", "config", "--local", "--list")))
-	assert.NoFileExists(t, g.path("a/b/.git/hooks/post-checkout"))
-	assert.NoFileExists(t, g.path("a/b/.git/info/attributes"))
+		strings.Fields(g.Git("a/b", "config", "--local", "--list")))
+	assert.NoFileExists(t, g.Path("a/b/.git/hooks/post-checkout"))
+	assert.NoFileExists(t, g.Path("a/b/.git/info/attributes"))
 	r := g.begin()
-	assert.Equal(t, []string{".", "a/b"}, g.repos(r))
+	repos, _, err := gitdir.Find(g.Root, r.List)
+	require.NoError(t, err)
+	if assert.Len(t, repos, 2) {
+		assert.Equal(t, g.Path("a/b"), repos[1].WorkTree)
+	}
 	assert.Empty(t, r.Restored)
-	_, err = Adopt(g.state, g.path("a/b"))
+	_, err = Adopt(g.State, g.Path("a/b"))
 	assert.ErrorContains(t, err, "a command runs")
 	made, err := r.End()
 	require.NoError(t, err)
 	assert.Empty(t, made)
-	left, err := os.ReadDir(g.path("a/b"))
+	left, err := os.ReadDir(g.Path("a/b"))
 	require.NoError(t, err)
 	assert.Len(t, left, 5, "%v", left)
 }
@@ -57,19 +63,19 @@ func TestAdoptOtherKinds(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g := newGround(t)
-			g.command(func() { g.sh(row.script) })
-			a, err := Adopt(g.state, g.path(row.dir))
+			g.command(func() { g.Sh(row.script) })
+			a, err := Adopt(g.State, g.Path(row.dir))
 			require.NoError(t, err)
 			if row.name == "bare" {
 				assert.Equal(t, []string{`the url of the remote "origin" is now "https://example.org/o"`}, a.Told)
 			} else {
 				assert.Empty(t, a.Told)
 			}
-			assert.Empty(t, g.git(row.dir, "fsck", "--full"))
-			assert.Equal(t, "first", g.git(row.dir, "log", "--format=%s"))
-			assert.Equal(t, row.branch, g.git(row.dir, "rev-parse", "--abbrev-ref", "HEAD"))
+			assert.Empty(t, g.Git(row.dir, "fsck", "--full"))
+			assert.Equal(t, "first", g.Git(row.dir, "log", "--format=%s"))
+			assert.Equal(t, row.branch, g.Git(row.dir, "rev-parse", "--abbrev-ref", "HEAD"))
 			require.NoError(t, os.RemoveAll(a.Rest))
-			g.git(row.dir, "fsck", "--full")
+			g.Git(row.dir, "fsck", "--full")
 		})
 	}
 }
@@ -89,11 +95,11 @@ func TestAdoptRefuses(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g := newGround(t)
-			g.command(func() { g.sh(row.script) })
-			_, err := Adopt(g.state, g.path("a"))
+			g.command(func() { g.Sh(row.script) })
+			_, err := Adopt(g.State, g.Path("a"))
 			require.ErrorContains(t, err, row.want)
-			assert.NoFileExists(t, g.path("a/.git"))
-			left, err := os.ReadDir(g.path("a"))
+			assert.NoFileExists(t, g.Path("a/.git"))
+			left, err := os.ReadDir(g.Path("a"))
 			require.NoError(t, err)
 			assert.LessOrEqual(t, len(left), 1)
 		})

@@ -1,4 +1,4 @@
-package gitdir_test
+package gitland_test
 
 import (
 	"bytes"
@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/gittest"
+	"pikuri/lib/gitland"
 )
 
 // rounds is $PK_ROUNDS, or few.
@@ -91,7 +91,7 @@ func (t template) place(tb testing.TB) place {
 
 // land lands the files that fill writes, as a session's command would.
 func (p place) land(fill func(upper string)) ([]string, error) {
-	l, err := gitdir.OpenShared(p.layers, p.gitDir, "random")
+	l, err := gitland.OpenShared(p.layers, p.gitDir, "random")
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +257,7 @@ func TestKilledWhileLanding(t *testing.T) {
 		p := tpl.place(t)
 		_, before := p.said(t)
 		lasting := gittest.Lasting(t, p.gitDir)
-		l, err := gitdir.OpenShared(p.layers, p.gitDir, "random")
+		l, err := gitland.OpenShared(p.layers, p.gitDir, "random")
 		require.NoError(t, err)
 		l.GitDirs = p.gitDirs()
 		tpl.fill(t)(l.Upper())
@@ -307,7 +307,7 @@ func TestLandAlone(t *testing.T) {
 	if text == "" {
 		return
 	}
-	var l gitdir.Layer
+	var l gitland.Layer
 	require.NoError(t, json.Unmarshal([]byte(text), &l))
 	require.NoError(t, l.Reopen())
 	for _, line := range l.LandLast() {

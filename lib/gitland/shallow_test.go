@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"os"
@@ -14,10 +14,10 @@ import (
 // it has.
 func (g ground) collect() []string {
 	g.Helper()
-	g.git(".", "-c", "gc.reflogExpire=now", "-c", "gc.reflogExpireUnreachable=now", "gc", "-q", "--prune=now")
-	assert.Empty(g, g.git(".", "fsck", "--full", "--no-dangling"))
+	g.Git(".", "-c", "gc.reflogExpire=now", "-c", "gc.reflogExpireUnreachable=now", "gc", "-q", "--prune=now")
+	assert.Empty(g, g.Git(".", "fsck", "--full", "--no-dangling"))
 	var commits []string
-	for line := range strings.Lines(g.git(".", "cat-file", "--batch-all-objects", "--batch-check")) {
+	for line := range strings.Lines(g.Git(".", "cat-file", "--batch-all-objects", "--batch-check")) {
 		if f := strings.Fields(line); f[1] == "commit" {
 			commits = append(commits, f[0])
 		}
@@ -65,9 +65,9 @@ func TestShallow(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g := newGround(t)
-			g.sh(row.host)
+			g.Sh(row.host)
 			before := g.collect()
-			layers, gone := g.root+"-layers", g.root+"/../gone"
+			layers, gone := g.Root+"-layers", g.Root+"/../gone"
 			var told []string
 			for _, command := range []string{row.command, row.again} {
 				if command == "" {
@@ -75,7 +75,7 @@ func TestShallow(t *testing.T) {
 				}
 				l := g.mount(layers, command)
 				if _, err := os.Stat(gone); err == nil {
-					g.sh(`rm -f ` + l.Upper() + `/shallow; mknod ` + l.Upper() + `/shallow c 0 0`)
+					g.Sh(`rm -f ` + l.Upper() + `/shallow; mknod ` + l.Upper() + `/shallow c 0 0`)
 				}
 				told = g.landed(l)
 			}
@@ -89,14 +89,14 @@ func TestShallow(t *testing.T) {
 			assert.Empty(t, before, "commits are lost")
 			want := ""
 			if row.shallow != "" {
-				want = g.git(".", append([]string{"rev-parse"}, strings.Fields(row.shallow)...)...) + "\n"
+				want = g.Git(".", append([]string{"rev-parse"}, strings.Fields(row.shallow)...)...) + "\n"
 			}
-			text, _ := os.ReadFile(g.path(".git/shallow"))
+			text, _ := os.ReadFile(g.Path(".git/shallow"))
 			assert.ElementsMatch(t, strings.Fields(want), strings.Fields(string(text)))
 			if row.branch != "" {
-				g.git(".", "log", row.branch)
+				g.Git(".", "log", row.branch)
 			}
-			assert.NoFileExists(t, g.path(".git/shallow.lock"))
+			assert.NoFileExists(t, g.Path(".git/shallow.lock"))
 		})
 	}
 }
@@ -105,13 +105,13 @@ func TestShallow(t *testing.T) {
 // the end that it was, since an earlier landing.
 func TestCommitWhoseEndIsGone(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo .`)
-	g.landed(g.mount(g.root+"-layers", `x=$(printf "tree %s\nparent 1111111111111111111111111111111111111111\nauthor a <a@x> 1700000000 +0000\ncommitter a <a@x> 1700000000 +0000\n\nx\n" $(git rev-parse HEAD^{tree}) | git hash-object --literally -t commit -w --stdin); echo $x >.git/shallow`))
-	text, err := os.ReadFile(g.path(".git/shallow"))
+	g.Sh(`repo .`)
+	g.landed(g.mount(g.Root+"-layers", `x=$(printf "tree %s\nparent 1111111111111111111111111111111111111111\nauthor a <a@x> 1700000000 +0000\ncommitter a <a@x> 1700000000 +0000\n\nx\n" $(git rev-parse HEAD^{tree}) | git hash-object --literally -t commit -w --stdin); echo $x >.git/shallow`))
+	text, err := os.ReadFile(g.Path(".git/shallow"))
 	require.NoError(t, err)
 	id := strings.TrimSpace(string(text))
-	g.sh(`git cat-file -e ` + id + `; rm .git/shallow`)
-	told := g.landed(g.mount(g.root+"-layers", `git update-ref refs/heads/x `+id+`; git tag x1 $(git commit-tree -p `+id+` -m y HEAD^{tree})`))
+	g.Sh(`git cat-file -e ` + id + `; rm .git/shallow`)
+	told := g.landed(g.mount(g.Root+"-layers", `git update-ref refs/heads/x `+id+`; git tag x1 $(git commit-tree -p `+id+` -m y HEAD^{tree})`))
 	assert.Contains(t, strings.Join(told, "\n"), "a commit of its history is missing")
-	assert.Equal(t, "refs/heads/main", g.git(".", "for-each-ref", "--format=%(refname)"))
+	assert.Equal(t, "refs/heads/main", g.Git(".", "for-each-ref", "--format=%(refname)"))
 }

@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"strings"
@@ -37,9 +37,9 @@ func TestUnreadableIsDropped(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			g := newGround(t)
-			g.sh(`repo .; git commit -q --allow-empty -m a; git worktree add -q wt; printf '[core]\n\tworktree = /host\n' >.git/config.worktree`)
-			l := g.mount(g.root+"-layers", `:`)
-			g.sh("ROOT=$PWD; cd " + l.Upper() + "; " + row.upper)
+			g.Sh(`repo .; git commit -q --allow-empty -m a; git worktree add -q wt; printf '[core]\n\tworktree = /host\n' >.git/config.worktree`)
+			l := g.mount(g.Root+"-layers", `:`)
+			g.Sh("ROOT=$PWD; cd " + l.Upper() + "; " + row.upper)
 			told := strings.Join(g.landed(l), "\n")
 			for _, name := range strings.Fields(row.gone) {
 				assert.False(t, exists(l.Upper()+"/"+name), name)

@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"testing"
@@ -22,15 +22,15 @@ func TestSweepKeepsCommits(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			g := newGround(t)
-			g.sh(`repo .`)
-			l := g.mount(g.root+"-layers", row.command)
+			g.Sh(`repo .`)
+			l := g.mount(g.Root+"-layers", row.command)
 			g.landed(l)
-			g.sh(row.then)
-			kept, err := Sweep(g.root+"-layers", 0, row.discard)
+			g.Sh(row.then)
+			kept, err := Sweep(g.Root+"-layers", 0, row.discard)
 			require.NoError(t, err)
 			assert.Equal(t, row.stays, exists(l.Dir))
 			if assert.Len(t, kept, map[bool]int{true: 1}[row.stays]); row.stays {
-				assert.Contains(t, kept[0], g.path(".git"))
+				assert.Contains(t, kept[0], g.Path(".git"))
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitconfig"
+	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
@@ -177,7 +178,7 @@ func (f *found) shallow(r *repository, upper int) error {
 }
 
 func (f *found) config(r *repository, upper int) error {
-	text, _, err := overlay.ReadFile(upper, "config", unix.O_NOFOLLOW, maxConfig)
+	text, _, err := overlay.ReadFile(upper, "config", unix.O_NOFOLLOW, objects.MaxConfig)
 	rel := path.Join(r.rel, "config")
 	if err != nil || f.out.Files[rel] == digestOf(text) {
 		return nil // as landConfig

@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"errors"
@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitconfig"
+	"pikuri/lib/gitdir/index"
+	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/overlay"
@@ -146,7 +148,7 @@ func readable(st *unix.Stat_t, rel string) bool {
 		case isStored(rel):
 			return true
 		case base == indexFile || strings.HasPrefix(base, "sharedindex."):
-			limit = maxIndex
+			limit = index.MaxSize
 		}
 		return st.Size <= limit
 	}
@@ -172,7 +174,7 @@ const worktreeConfig = "config.worktree"
 // unusable reports whether git would fail with the layer's config.worktree of a git directory,
 // or find no repository.
 func (t *tidy) unusable(dir int, rel string) bool {
-	text, _, err := overlay.ReadFile(dir, worktreeConfig, unix.O_NOFOLLOW, maxConfig)
+	text, _, err := overlay.ReadFile(dir, worktreeConfig, unix.O_NOFOLLOW, objects.MaxConfig)
 	if err != nil {
 		st, err := fsat.Lstat(dir, worktreeConfig)
 		return err != nil || !overlay.IsWhiteout(st)

@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"bytes"
@@ -212,7 +212,7 @@ func readIndexOfLayer(dir int) ([]byte, *unix.Stat_t, error) {
 	if !index.Begins(start[:n]) {
 		return start[:n], st, nil
 	}
-	return overlay.ReadFile(dir, indexFile, unix.O_NOFOLLOW, maxIndex)
+	return overlay.ReadFile(dir, indexFile, unix.O_NOFOLLOW, index.MaxSize)
 }
 
 // hostIndex is the host's index before it is replaced.

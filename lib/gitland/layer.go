@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
@@ -285,7 +286,7 @@ func (l *Layer) begin() error {
 	if l.Plain != nil {
 		return l.save(old)
 	}
-	id, err := identityOf(l.GitDir)
+	id, err := gitdir.Identity(l.GitDir)
 	if err != nil {
 		return err
 	}
@@ -365,13 +366,6 @@ func (l *Layer) changed() (bool, error) {
 	defer unix.Close(upper)
 	entries, err := fsat.Next(upper)
 	return len(entries) > 0, err
-}
-
-// identityOf distinguishes a git directory from another one at the same path.
-func identityOf(dir string) (string, error) {
-	var id id
-	_, err := identify(unix.AT_FDCWD, dir, &id)
-	return fmt.Sprint(id), err
 }
 
 // empty removes everything from the upper layer.

@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"errors"
@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitconfig"
+	"pikuri/lib/gitdir"
+	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/overlay"
@@ -37,80 +39,21 @@ func Adopt(state, dir string) (*Adopted, error) {
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := lock(state)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	if _, err := sweepDue(state, "", nil); overlapping(err, dir) != nil {
-		return nil, err
-	}
-	all, err := notesIn(state)
-	if err != nil {
-		return nil, err
-	}
-	if all.running(dir) {
-		return nil, fmt.Errorf("cannot adopt %q: a command runs in a directory around it", dir)
-	}
-	records, err := recordsIn(state)
-	if err != nil {
-		return nil, err
-	}
-	if records, err = completed(records, dir); err != nil {
-		return nil, err
-	}
-	a := &adoption{dir: dir, gitDir: dir}
-	for _, n := range records {
-		if n.Dir == dir {
-			a.record, a.found = n, true // if both exist, .git comes after HEAD
-		}
-		if n.Name == "HEAD" && (n.Dir == dir || n.Dir == dir+"/.git") {
-			a.head = n
-		}
-	}
-	if !a.found {
-		return nil, fmt.Errorf("cannot adopt %q: it is no repository that a command has made", dir)
-	}
-	adopted, err := a.run()
-	if err != nil {
-		return nil, fmt.Errorf("cannot adopt %q: %w", dir, err)
-	}
-	left := slices.DeleteFunc(records, func(n Inert) bool { return n == a.record || fsat.Within(n.Dir, a.gitDir) })
-	return adopted, saveRecords(state, left)
-}
-
-// completed adds the record of a .git that could not be renamed, on a full disk, when the HEAD
-// in it was removed.
-func completed(records []Inert, dir string) ([]Inert, error) {
-	in := func(dir string) bool {
-		return slices.ContainsFunc(records, func(n Inert) bool { return n.Dir == dir })
-	}
-	if in(dir) || !in(dir+"/.git") {
-		return records, nil
-	}
-	fd, err := fsat.Openat(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	st, err := fsat.Lstat(fd, ".git")
-	if err != nil {
-		return nil, err
-	}
-	n := Inert{Dir: dir, Name: ".git", Fenced: freeName(fd, ".git"), ino: st.Ino}
-	if err := fsat.RenameFresh(fd, n.Name, fd, n.Fenced); err != nil {
-		return nil, err
-	}
-	return append(records, n), nil
+	var adopted *Adopted
+	err = gitdir.Release(state, dir, func(made, head gitdir.Inert) (gitDir string, err error) {
+		a := &adoption{dir: dir, gitDir: dir, record: made, head: head}
+		adopted, err = a.run()
+		return a.gitDir, err
+	})
+	return adopted, err
 }
 
 // adoption is one repository being adopted.
 type adoption struct {
 	dir    string
 	gitDir string // path of the host's new one
-	record Inert
-	head   Inert
-	found  bool
+	record gitdir.Inert
+	head   gitdir.Inert // the record of its HEAD, if that is fenced as well
 }
 
 // bareNames are the names that git, and pk, make in a bare repository.
@@ -138,7 +81,7 @@ func (a *adoption) run() (*Adopted, error) {
 		if err := unix.Lstat(source, &st); err != nil {
 			return nil, err
 		}
-		if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Ino != a.record.ino {
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR || !a.record.Is(&st) {
 			return nil, fmt.Errorf("its .git is not a directory: adopt the repository that it leads to, or move it away and type git submodule update --init, or git worktree add; rename %q if you made it yourself", source)
 		}
 		if _, err := os.Lstat(a.gitDir); !errors.Is(err, os.ErrNotExist) {
@@ -182,7 +125,7 @@ func (a *adoption) keep(source string) (string, error) {
 		return source, err
 	}
 	defer unix.Close(parent)
-	name := freeName(parent, filepath.Base(a.gitDir))
+	name := gitdir.FreeName(parent, filepath.Base(a.gitDir))
 	if err := fsat.RenameFresh(unix.AT_FDCWD, source, parent, name); err != nil {
 		return source, err
 	}
@@ -236,7 +179,7 @@ func (a *adoption) fill(l *Layer) (told []string, err error) {
 // readHead returns the initial HEAD, and the commit if it is detached. Landing does not
 // find HEAD, since it has another name.
 func (a *adoption) readHead(source int) (text, commit string, err error) {
-	value, removed := strings.CutPrefix(a.head.kept, "=")
+	value, removed := a.head.Removed()
 	if !removed {
 		head, err := readSmall(source, a.head.Fenced, unix.O_NOFOLLOW)
 		if err != nil {
@@ -260,8 +203,8 @@ func (a *adoption) readHead(source int) (text, commit string, err error) {
 
 // config is the part of a configuration that describes the repository itself.
 func (a *adoption) config(source int) ([]byte, error) {
-	text, err := read(source, "config", unix.O_NOFOLLOW, maxConfig)
-	if err != nil && !absent(err) {
+	text, _, err := overlay.ReadFile(source, "config", unix.O_NOFOLLOW, objects.MaxConfig)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("cannot read its config: %w", err)
 	}
 	entries, err := gitconfig.Parse("config", text)

@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"os"
@@ -38,20 +38,20 @@ func TestIndexHasFiles(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			g := newGround(t)
 			if row.host != partial {
-				g.sh(`repo .; mkdir d; echo 1 >d/f; echo 2 >g; git add .; git commit -qm a`)
+				g.Sh(`repo .; mkdir d; echo 1 >d/f; echo 2 >g; git add .; git commit -qm a`)
 			}
-			g.sh(row.host)
-			told := strings.Join(g.landed(g.mount(g.root+"-layers", row.command)), "\n")
+			g.Sh(row.host)
+			told := strings.Join(g.landed(g.mount(g.Root+"-layers", row.command)), "\n")
 			if row.told == "" {
 				assert.Empty(t, told)
 			} else {
 				assert.Contains(t, told, row.told)
 			}
-			assert.Equal(t, row.names, strings.ReplaceAll(g.git(".", "ls-files"), "\n", " "))
+			assert.Equal(t, row.names, strings.ReplaceAll(g.Git(".", "ls-files"), "\n", " "))
 			if row.name == "another one" { // git would fetch it
-				g.git(".", "rm", "-q", "--cached", "x")
+				g.Git(".", "rm", "-q", "--cached", "x")
 			}
-			g.git(".", "commit", "-q", "--allow-empty", "-m", "host")
+			g.Git(".", "commit", "-q", "--allow-empty", "-m", "host")
 			g.collect()
 		})
 	}
@@ -70,10 +70,10 @@ func TestIndexOfSparseCheckout(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g := newGround(t)
-			g.sh(repo + row.host)
-			assert.Contains(t, strings.Join(g.landed(g.mount(g.root+"-layers", row.command)), "\n"), row.told)
+			g.Sh(repo + row.host)
+			assert.Contains(t, strings.Join(g.landed(g.mount(g.Root+"-layers", row.command)), "\n"), row.told)
 			var skipped []string
-			for line := range strings.Lines(g.git(".", "ls-files", "-t")) {
+			for line := range strings.Lines(g.Git(".", "ls-files", "-t")) {
 				if name, ok := strings.CutPrefix(strings.TrimSpace(line), "S "); ok {
 					skipped = append(skipped, name)
 				}

@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"testing"
@@ -37,8 +37,8 @@ func TestRemotesAreNamed(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g := newGround(t)
-			g.sh(`repo .; git remote add origin https://work.example/x; git remote add side https://work.example/y; git config remote.side.pushurl https://work.example/z; git config branch.main.remote origin; git branch topic; git branch up; git config branch.up.merge refs/heads/main`)
-			told := g.landed(g.mount(g.root+"-layers", row.command))
+			g.Sh(`repo .; git remote add origin https://work.example/x; git remote add side https://work.example/y; git config remote.side.pushurl https://work.example/z; git config branch.main.remote origin; git branch topic; git branch up; git config branch.up.merge refs/heads/main`)
+			told := g.landed(g.mount(g.Root+"-layers", row.command))
 			if assert.Len(t, told, len(row.told), "%q", told) {
 				for i, line := range row.told {
 					assert.Contains(t, told[i], line)

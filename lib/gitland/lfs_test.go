@@ -1,4 +1,4 @@
-package gitdir_test
+package gitland_test
 
 import (
 	"crypto/sha256"

@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"path"
@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
@@ -18,6 +19,9 @@ const (
 	maxSeenFile  = 8 << 20
 	maxSeenBytes = 64 << 20 // of all of them
 )
+
+// settled is shorter in tests.
+var settled int64 = gitdir.Settled
 
 // refresher finds stat data for an index that lands, as git update-index --refresh does. It
 // reads the files itself: from stat data of a command's, git would take any content for the

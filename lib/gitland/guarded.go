@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitconfig"
+	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/refs"
@@ -349,7 +350,7 @@ func (g *guard) harmless(h head, place string, trees []string) bool {
 			path := filepath.Join(dir, name)
 			info, err := os.Lstat(filepath.Join(h.workTree, path))
 			if left--; err != nil {
-				return !absent(err)
+				return !fsat.Absent(err)
 			}
 			same, below := false, []string{}
 			for _, tree := range trees {
@@ -487,7 +488,7 @@ const maxCheckout = 4096
 
 // isBare reports whether git could use a directory as a git directory, as looksBare.
 func isBare(entries []objects.Entry) bool {
-	return isGitDir(func(name string) bool {
+	return gitdir.IsGitDir(func(name string) bool {
 		return slices.ContainsFunc(entries, func(e objects.Entry) bool { return e.Name == name })
 	})
 }
@@ -556,7 +557,7 @@ func (g *guard) same(workTree, path string, mode uint32, id string) bool {
 	if err != nil {
 		return false
 	}
-	text, st, err := overlay.Read(seen, maxIndex)
+	text, st, err := overlay.Read(seen, index.MaxSize)
 	if err != nil || mode == index.ModeExecutable && st.Mode&0o111 == 0 || mode&unix.S_IFMT != unix.S_IFREG {
 		return false
 	}
@@ -692,7 +693,7 @@ func (g *guard) bareAt(x *indexes, dir string, bares map[string]bool) bool {
 	there := func(name string) bool {
 		return slices.ContainsFunc(g.trees, func(h head) bool { return exists(filepath.Join(h.workTree, dir, name)) })
 	}
-	bares[dir] = isGitDir(func(name string) bool { return x.Has(dir+name) || there(name) })
+	bares[dir] = gitdir.IsGitDir(func(name string) bool { return x.Has(dir+name) || there(name) })
 	return bares[dir]
 }
 

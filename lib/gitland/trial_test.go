@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"os"
@@ -14,11 +14,11 @@ import (
 // directory.
 func (g ground) mount(layers, script string) *Layer {
 	g.Helper()
-	g.settle()
-	l, err := OpenShared(layers, g.path(".git"), "s")
+	g.Settle()
+	l, err := OpenShared(layers, g.Path(".git"), "s")
 	require.NoError(g, err)
 	l.GitDirs = []string{l.GitDir}
-	g.sh(`rm -rf ../copy; cp -a . ../copy; cp -af ` + l.Upper() + `/. ../copy/.git; cp -a ../copy/.git ../before; cd ../copy; touch *; ` + script + `
+	g.Sh(`rm -rf ../copy; cp -a . ../copy; cp -af ` + l.Upper() + `/. ../copy/.git; cp -a ../copy/.git ../before; cd ../copy; touch *; ` + script + `
 		cd .git; for f in $(find . -type f); do cmp -s $f ../../before/$f || { mkdir -p "` + l.Upper() + `/$(dirname $f)"; cp -af $f ` + l.Upper() + `/$f; }; done
 		cd ../..; rm -rf copy before`)
 	l.Started()
@@ -59,11 +59,11 @@ func TestTrialKeepsStaged(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g := newGround(t)
-			g.sh(`repo .; echo a >a; echo s >s; git add a s; git commit -qm a; git checkout -q -b b2; echo b >b; git add b; git commit -qm b; git checkout -q main`)
-			layers := g.root + "-layers"
+			g.Sh(`repo .; echo a >a; echo s >s; git add a s; git commit -qm a; git checkout -q -b b2; echo b >b; git add b; git commit -qm b; git checkout -q main`)
+			layers := g.Root + "-layers"
 			g.mount(layers, row.first)
-			g.settle()
-			g.sh(row.host)
+			g.Settle()
+			g.Sh(row.host)
 			l := g.mount(layers, row.second)
 			told := g.landed(l)
 			if row.told == "" {
@@ -73,15 +73,15 @@ func TestTrialKeepsStaged(t *testing.T) {
 			}
 			got := ""
 			for _, name := range []string{"a", "b", "h", "y", "z"} {
-				if _, err := g.tryGit(".", "rev-parse", "-q", "--verify", ":"+name); err == nil {
+				if _, err := g.TryGit(".", "rev-parse", "-q", "--verify", ":"+name); err == nil {
 					got += name + " "
 				}
 			}
-			if out, err := g.tryGit(".", "show", ":h"); err == nil {
+			if out, err := g.TryGit(".", "show", ":h"); err == nil {
 				got += out + " "
 			}
 			assert.Equal(t, row.want, trimmed(got))
-			assert.Empty(t, g.git(".", "fsck", "--full", "--no-dangling"))
+			assert.Empty(t, g.Git(".", "fsck", "--full", "--no-dangling"))
 		})
 	}
 }
@@ -91,12 +91,12 @@ func trimmed(s string) string { return s[:max(0, len(s)-1)] }
 // An index that belongs to a rebase stays, even if no command has staged anything.
 func TestTrialKeepsIndexOfRebase(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo .; echo a >a; git add a; git commit -qm a`)
-	layers := g.root + "-layers"
+	g.Sh(`repo .; echo a >a; git add a; git commit -qm a`)
+	layers := g.Root + "-layers"
 	l := g.mount(layers, `git update-index --refresh -q; mkdir .git/rebase-merge; echo x >.git/rebase-merge/done`)
 	before, err := os.ReadFile(l.Upper() + "/index")
 	require.NoError(t, err)
-	g.sh(`echo h >h; git add h`)
+	g.Sh(`echo h >h; git add h`)
 	l = g.mount(layers, `true`)
 	after, err := os.ReadFile(l.Upper() + "/index")
 	require.NoError(t, err)
@@ -128,10 +128,10 @@ func TestFileChanges(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g := newGround(t)
-			g.sh(`repo .; echo a >a; echo s >s; git add a s; git commit -qm a; git checkout -q -b b2; echo b >a; git commit -qam b; git checkout -q main; echo c >a; git commit -qam c; git update-index --skip-worktree s`)
-			l := g.mount(g.root+"-layers", row.script)
-			g.settle()
-			g.sh(row.host)
+			g.Sh(`repo .; echo a >a; echo s >s; git add a s; git commit -qm a; git checkout -q -b b2; echo b >a; git commit -qam b; git checkout -q main; echo c >a; git commit -qam c; git update-index --skip-worktree s`)
+			l := g.mount(g.Root+"-layers", row.script)
+			g.Settle()
+			g.Sh(row.host)
 			list := func() (names []string) {
 				_, changes, err := l.Changes()
 				require.NoError(t, err)
@@ -166,11 +166,11 @@ func TestFileChanges(t *testing.T) {
 // The files of linked worktrees and submodules are below the git directory.
 func TestFileChangesBelow(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo .; echo a >a; git add a; git commit -qm a; git worktree add -q ../wt; git clone -q --bare . .git/modules/s/m; git -C .git/modules/s/m config core.bare false`)
-	upper := g.root + "-layers/" + LayerName(g.path(".git")) + "/upper"
-	l := g.mount(g.root+"-layers", `git config --file .git/modules/s/m/config remote.o.url https://example.org/o
+	g.Sh(`repo .; echo a >a; git add a; git commit -qm a; git worktree add -q ../wt; git clone -q --bare . .git/modules/s/m; git -C .git/modules/s/m config core.bare false`)
+	upper := g.Root + "-layers/" + LayerName(g.Path(".git")) + "/upper"
+	l := g.mount(g.Root+"-layers", `git config --file .git/modules/s/m/config remote.o.url https://example.org/o
 		cd `+upper+`; mkdir -p worktrees/wt; echo x >worktrees/wt/MERGE_HEAD; cd -; cp .git/worktrees/wt/index `+upper+`/worktrees/wt; GIT_INDEX_FILE=`+upper+`/worktrees/wt/index git rm -q --cached a`)
-	l.GitDirs = append(l.GitDirs, g.path(".git/worktrees/wt"), g.path(".git/modules/s/m"))
+	l.GitDirs = append(l.GitDirs, g.Path(".git/worktrees/wt"), g.Path(".git/modules/s/m"))
 	_, changes, err := l.Changes()
 	require.NoError(t, err)
 	var names []string
@@ -203,12 +203,12 @@ func TestRefChanges(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g := newGround(t)
-			g.sh(`repo .; git commit -q --allow-empty -m two; git worktree add -q --detach ../wt; git worktree add -q --detach ../other
+			g.Sh(`repo .; git commit -q --allow-empty -m two; git worktree add -q --detach ../wt; git worktree add -q --detach ../other
 				for m in .git/modules/s/m .git/modules/s/m/modules/deep .git/worktrees/wt/modules/m; do git clone -q --bare . $m; git -C $m config core.bare false; git -C $m branch b; git -C $m pack-refs --all; done
 				git -C .git/modules/s/m worktree add -q --detach ../../../../../w`)
-			l := g.mount(g.root+"-layers", row.script)
+			l := g.mount(g.Root+"-layers", row.script)
 			for _, name := range []string{"worktrees/wt", "worktrees/wt/modules/m", "modules/s/m", "modules/s/m/modules/deep", "modules/s/m/worktrees/w"} {
-				l.GitDirs = append(l.GitDirs, g.path(".git/"+name))
+				l.GitDirs = append(l.GitDirs, g.Path(".git/"+name))
 			}
 			list, _, err := l.Changes()
 			require.NoError(t, err)
@@ -232,7 +232,7 @@ func TestRefChanges(t *testing.T) {
 // A line names each thing of the configuration that does not land.
 func TestConfigurationThatStaysIsNamed(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo .`)
-	l := g.mount(g.root+"-layers", `git config a.b c; git config 'd.x" "y.e' f`)
+	g.Sh(`repo .`)
+	l := g.mount(g.Root+"-layers", `git config a.b c; git config 'd.x" "y.e' f`)
 	assert.Equal(t, []string{`the configuration "a.b", "d.x\" \"y.e"; it stays in the sandbox`}, g.landed(l))
 }

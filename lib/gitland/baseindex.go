@@ -1,4 +1,4 @@
-package gitdir
+package gitland
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitdir/index"
+	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/internal/fsat"
 )
 
@@ -153,7 +154,7 @@ func hasOperation(dir int) bool {
 // refreshed reports whether the index in a directory of the upper layer differs from its
 // base only in stat data, and the host's index has changed since.
 func (l *Layer) refreshed(dir int, git string) bool {
-	format, _, err := FormatOf(l.GitDir)
+	format, _, err := objects.FormatOf(l.GitDir)
 	if err != nil {
 		return false
 	}
@@ -218,4 +219,25 @@ func sameFile(a, b string) bool {
 
 func (l *Layer) baseIndex(git string) string {
 	return filepath.Join(l.Dir, baseIndex+digestOf([]byte(git))[:16])
+}
+
+// IndexLinks counts the links to indexes of the host's in the directories of layers, by device and inode.
+func IndexLinks(layers []string) map[[2]uint64]uint64 {
+	links := map[[2]uint64]uint64{}
+	for ; len(layers) > 0; layers = layers[1:] {
+		entries, _ := os.ReadDir(layers[0])
+		for _, e := range entries {
+			name := filepath.Join(layers[0], e.Name())
+			switch {
+			case strings.HasPrefix(e.Name(), onceDir):
+				layers = append(layers, name)
+			case strings.HasPrefix(e.Name(), baseIndex), strings.HasPrefix(e.Name(), oldIndex):
+				var st unix.Stat_t
+				if unix.Lstat(name, &st) == nil {
+					links[[2]uint64{st.Dev, st.Ino}]++
+				}
+			}
+		}
+	}
+	return links
 }

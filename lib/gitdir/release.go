@@ -1,0 +1,87 @@
+package gitdir
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+)
+
+// Release forgets the inert repository in a directory once take has made it the host's. It gives take
+// the record of the repository, and that of its HEAD; take returns the path of the host's new git directory. state is
+// the directory of Begin. No command may run in a tree around dir.
+func Release(state, dir string, take func(made, head Inert) (gitDir string, err error)) error {
+	unlock, err := lock(state)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err := sweepDue(state, "", nil); overlapping(err, dir) != nil {
+		return err
+	}
+	all, err := notesIn(state)
+	if err != nil {
+		return err
+	}
+	if all.running(dir) {
+		return fmt.Errorf("cannot adopt %q: a command runs in a directory around it", dir)
+	}
+	records, err := recordsIn(state)
+	if err != nil {
+		return err
+	}
+	if records, err = completed(records, dir); err != nil {
+		return err
+	}
+	var made, head Inert
+	for _, n := range records {
+		if n.Dir == dir {
+			made = n // if both exist, .git comes after HEAD
+		}
+		if n.Name == "HEAD" && (n.Dir == dir || n.Dir == dir+"/.git") {
+			head = n
+		}
+	}
+	if made.Dir == "" {
+		return fmt.Errorf("cannot adopt %q: it is no repository that a command has made", dir)
+	}
+	gitDir, err := take(made, head)
+	if err != nil {
+		return fmt.Errorf("cannot adopt %q: %w", dir, err)
+	}
+	return saveRecords(state, slices.DeleteFunc(records, func(n Inert) bool { return n == made || fsat.Within(n.Dir, gitDir) }))
+}
+
+// Is reports whether a file is the one that the record names.
+func (n Inert) Is(st *unix.Stat_t) bool { return st.Ino == n.ino }
+
+// Removed returns the content of a file that had to be removed.
+func (n Inert) Removed() (text string, ok bool) { return strings.CutPrefix(n.kept, "=") }
+
+// completed adds the record of a .git that could not be renamed, on a full disk, when the HEAD
+// in it was removed.
+func completed(records []Inert, dir string) ([]Inert, error) {
+	in := func(dir string) bool {
+		return slices.ContainsFunc(records, func(n Inert) bool { return n.Dir == dir })
+	}
+	if in(dir) || !in(dir+"/.git") {
+		return records, nil
+	}
+	fd, err := fsat.Openat(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	st, err := fsat.Lstat(fd, ".git")
+	if err != nil {
+		return nil, err
+	}
+	n := Inert{Dir: dir, Name: ".git", Fenced: FreeName(fd, ".git"), ino: st.Ino}
+	if err := fsat.RenameFresh(fd, n.Name, fd, n.Fenced); err != nil {
+		return nil, err
+	}
+	return append(records, n), nil
+}
