@@ -912,8 +912,8 @@ func TestAdviceForValuesThatWereKept(t *testing.T) {
 		name, before, command, host string
 		advice, then                string // then: commands of the user, before and after the advice
 	}{
-		{"branch", "", "git commit -q --allow-empty -m s", "git commit -q --allow-empty -m h", "git checkout main && git merge pk/NAME/heads/main", "git checkout -q topic; ADVICE; git log --format=%s | grep -x s"},
-		{"branch of a deep name", "git branch d/x", "git update-ref refs/heads/d/x $(git commit-tree -p HEAD -m s HEAD^{tree})", "git update-ref refs/heads/d/x $(git commit-tree -p HEAD -m h HEAD^{tree})", "git checkout d/x && git merge pk/NAME/heads/d/x", "ADVICE; git log --format=%s d/x | grep -x s"},
+		{"branch", "", "git commit -q --allow-empty -m s", "git commit -q --allow-empty -m h", "git checkout main && git merge --autostash pk/NAME/heads/main", "git checkout -q topic; ADVICE; git log --format=%s | grep -x s"},
+		{"branch of a deep name", "git branch d/x", "git update-ref refs/heads/d/x $(git commit-tree -p HEAD -m s HEAD^{tree})", "git update-ref refs/heads/d/x $(git commit-tree -p HEAD -m h HEAD^{tree})", "git checkout d/x && git merge --autostash pk/NAME/heads/d/x", "ADVICE; git log --format=%s d/x | grep -x s"},
 		{"branch of an odd name", "git branch 'd;x'", "git update-ref 'refs/heads/d;x' $(git commit-tree -p HEAD -m s HEAD^{tree})", "git update-ref 'refs/heads/d;x' $(git commit-tree -p HEAD -m h HEAD^{tree})", "", ""},
 		{"stash", "", "echo s >>a.txt; git stash -q", "echo h >>a.txt; git stash -q", "git stash apply pk/NAME/stash", "ADVICE; tail -n1 a.txt | grep -x s"},
 		{"tag", "", "git tag -f v1 HEAD~3", "git tag -f v1 HEAD~2", "", ""},

@@ -272,6 +272,7 @@ type tips struct {
 	Dirs map[string]int64 `json:"dirs"` // ctimes of the directories of references, and of packed-refs
 	List []Behind         `json:"list"`
 	More bool             `json:"more"` // commits are left for the next start
+	Size int64            `json:"size"` // of the file of landed ones (noteLinked)
 	Last string           `json:"last"` // the one that was read again last
 }
 
@@ -287,13 +288,14 @@ type commitLinks struct {
 func LinksOfBranches(in, common, workTree string, names []string) (list []Behind, save func()) {
 	sum := sha256.Sum256([]byte(common + "\x00" + workTree))
 	file := gitdir.ListFile(in, "links-"+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
+	landed, _ := os.ReadFile(linkedFile(in, common))
 	slices.Sort(names)
 	sum = sha256.Sum256([]byte(strings.Join(names, "\x00")))
 	t, known := tips{}, map[string]commitLinks{}
 	text, _ := os.ReadFile(file)
 	saved := json.NewDecoder(bytes.NewReader(text))
 	key := fmt.Sprintf("%x", sum[:8])
-	if err := saved.Decode(&t); err == nil && t.Key == key && t.unchanged(common) {
+	if err := saved.Decode(&t); err == nil && t.Key == key && t.Size == int64(len(landed)) && t.unchanged(common) {
 		return t.List, func() {}
 	} else if err != nil || saved.Decode(&known) != nil {
 		t, known = tips{}, map[string]commitLinks{}
@@ -304,7 +306,8 @@ func LinksOfBranches(in, common, workTree string, names []string) (list []Behind
 		}
 	}
 	t.Key = key
-	if t.update(common, workTree, names, known) != nil {
+	t.Size = int64(len(landed))
+	if t.update(common, workTree, names, strings.Fields(string(landed)), known) != nil {
 		return t.List, func() {} // what pk cannot read, git cannot check out
 	}
 	return t.List, func() {
@@ -314,6 +317,26 @@ func LinksOfBranches(in, common, workTree string, names []string) (list []Behind
 			_ = gitdir.SaveList(file, append(head, rest...)) // without it the next command reads all again
 		}
 	}
+}
+
+// linkedFile has the commits with links that commands have landed in a git directory, a line each. The
+// bounds of LinksOfBranches are not for them: the next command could choose which it does not read.
+func linkedFile(in, common string) string {
+	sum := sha256.Sum256([]byte(common))
+	return gitdir.ListFile(in, "linked-"+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
+}
+
+// noteLinked adds a commit to the file of landed ones.
+func (g *guard) noteLinked(id string) error {
+	if g.layer.State == "" {
+		return nil
+	}
+	file := linkedFile(g.layer.State, g.repo.host)
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) || bytes.Contains(text, []byte(id)) {
+		return err
+	}
+	return gitdir.SaveList(file, append(text, id+"\n"...))
 }
 
 // unchanged reports whether the references are those of before. Each change of one changes its
@@ -328,7 +351,7 @@ func (t *tips) unchanged(common string) bool {
 }
 
 // update reads the commits that are new, and some that have to be read again.
-func (t *tips) update(common, workTree string, names []string, known map[string]commitLinks) error {
+func (t *tips) update(common, workTree string, names, landed []string, known map[string]commitLinks) error {
 	format, _, err := objects.FormatOf(common)
 	if err != nil {
 		return err
@@ -351,10 +374,12 @@ func (t *tips) update(common, workTree string, names []string, known map[string]
 			t.Dirs[name] = 0
 		}
 	}
-	fresh := slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+	isNew := func(id string) bool {
 		_, is := known[id]
-		return is
-	})
+		return !is
+	}
+	fresh := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !isNew(id) || slices.Contains(landed, id) })
+	landed = slices.DeleteFunc(slices.Clone(landed), func(id string) bool { return !isNew(id) || !db.Has(id) })
 	var again []string
 	for _, id := range slices.Sorted(maps.Keys(known)) {
 		if known[id].Again {
@@ -368,7 +393,7 @@ func (t *tips) update(common, workTree string, names []string, known map[string]
 		t.Last = again[len(again)-1]
 	}
 	trees := map[string]commitLinks{}
-	for _, id := range slices.Concat(fresh[:min(len(fresh), maxTips)], again) {
+	for _, id := range slices.Concat(landed, fresh[:min(len(fresh), maxTips)], again) {
 		c := readLinks(db, &links, id, trees)
 		if c.Again {
 			c.List = append(slices.Clip(c.List), known[id].List...)

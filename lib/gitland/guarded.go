@@ -55,6 +55,8 @@ type guard struct {
 	recent   map[string][]objects.Entry
 	follow   treeLinks
 	behind   map[string][]Behind // the links of trees that were read last
+	running  func(tree string) bool
+	letBegin func()
 }
 
 // maxGuarded bounds the entries of directories that are compared in one landing. A commit
@@ -79,7 +81,7 @@ func (l *lander) guard(r *repository) *guard {
 	if r.guard != nil {
 		return r.guard
 	}
-	g := &guard{lander: l, repo: r, names: map[string][]string{}, recent: map[string][]objects.Entry{}, behind: map[string][]Behind{}, verdicts: map[string]string{}, budget: maxGuarded}
+	g := &guard{lander: l, repo: r, names: map[string][]string{}, recent: map[string][]objects.Entry{}, behind: map[string][]Behind{}, verdicts: map[string]string{}, budget: maxGuarded, letBegin: func() {}}
 	g.tops = l.heads(r)
 	g.trees = g.tops
 	g.follow = treeLinks{names: g.names, tree: remembering(g.tree), read: r.objects.Read}
@@ -312,21 +314,81 @@ func (g *guard) links(tree string) []Behind {
 
 // planted returns why no reference must come to a commit, or "": a command could leave a file at
 // a place behind a link of the commit that was not known when it started, and git on the host
-// makes the link. A file that the commit has there, or a HEAD of the host, git replaces.
+// makes the link. A file that the commit has there, or a HEAD of the host, git replaces. What lands
+// is noted, so that the next command cannot write there.
 func (g *guard) planted(id string) string {
 	defer func(budget int) { g.budget = budget }(g.budget) // that is for commits, and these are few
 	c, err := g.repo.look(id)
 	if err != nil || c.tree == "" {
 		return ""
 	}
+	noted := false
 	for _, b := range g.links(c.tree) {
+		if g.within(b.Place) {
+			continue
+		}
 		for _, h := range g.tops {
-			if slices.Contains(g.layer.WorkTrees, h.workTree) && !g.within(b.Place) && !(g.last && g.harmless(h, b.Place, append(g.treesOf([]string{h.id}), c.tree))) {
-				return fmt.Sprintf("it has a link, %q, that leads to %q, where the work tree has another file", b.Name, b.Place)
+			if slices.Contains(g.layer.WorkTrees, h.workTree) && !(g.last && g.quiet(h.workTree) && g.harmless(h, b.Place, append(g.treesOf([]string{h.id}), c.tree))) {
+				return fmt.Sprintf("it has a link, %q, that leads to %q, where the work tree has another file, or another command may make one", b.Name, b.Place)
 			}
+		}
+		if noted = noted || g.noteLinked(id) == nil; !noted {
+			return fmt.Sprintf("it has a link, %q, that leads to %q, and the list of such links cannot be written", b.Name, b.Place)
 		}
 	}
 	return ""
+}
+
+// maxBisected bounds the commits of a bisect that a command has begun.
+const maxBisected = 20_000
+
+// bisected returns why the host must not go on with a bisect of a command's, or "": git checks out
+// any commit from the good ones to the bad one.
+func (g *guard) bisected(changes []refs.Change) string {
+	var bad, good []string
+	for _, c := range changes {
+		switch {
+		case !strings.HasPrefix(c.Name, "refs/bisect/") || c.New == "":
+		case strings.HasSuffix(c.Name, "-"+c.New):
+			if !strings.HasPrefix(c.Name, "refs/bisect/skip-") {
+				good = append(good, c.New)
+			}
+		default:
+			bad = append(bad, c.New)
+		}
+	}
+	below := g.repo.from(good...)
+	seen := map[string]bool{}
+	for ; len(bad) > 0; bad = bad[1:] {
+		c, err := g.repo.look(bad[0])
+		if err != nil || seen[c.id] || g.repo.reaches(below, c.id, c.date-clocks) {
+			continue
+		}
+		if seen[c.id] = true; len(seen) > maxBisected {
+			return "git bisect has too many commits to choose from"
+		}
+		if why := g.planted(c.id); why != "" {
+			return fmt.Sprintf("git bisect may check out %s: %s", short(c.id), why)
+		}
+		bad = append(bad, c.up...)
+	}
+	return ""
+}
+
+// quiet reports whether no command runs in a work tree, and keeps others from beginning until
+// letBegin.
+func (g *guard) quiet(workTree string) bool {
+	if g.layer.State == "" {
+		return true
+	}
+	if g.running == nil {
+		running, unlock, err := gitdir.Hold(g.layer.State)
+		if err != nil {
+			return false
+		}
+		g.running, g.letBegin = running, func() { unlock(); g.running, g.letBegin = nil, func() {} }
+	}
+	return !g.running(workTree)
 }
 
 // harmless reports whether a work tree has nothing at a path but what one of some trees has there.
@@ -668,13 +730,20 @@ func (g *guard) gitlink(path, id string, added bool) (string, error) {
 	return "", nil
 }
 
-// staged returns why the host must not get changed entries of the index, or "".
-func (g *guard) staged(x *indexes) (string, error) {
+// staged returns why the host must not get changed entries of the index, or "". head is the commit
+// of its HEAD.
+func (g *guard) staged(x *indexes, head string) (string, error) {
 	bares := map[string]bool{}
 	for _, e := range x.changed {
 		added := e.Mode == index.ModeGitlink && !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path })
 		if why, err := g.file(e.Path, e.Mode, e.ID, added); why != "" || err != nil {
 			return why, err
+		}
+		if e.Mode == index.ModeLink && g.protects(e.Path) && !slices.ContainsFunc(g.treesOf([]string{head}), func(tree string) bool {
+			had, ok := g.entry(tree, e.Path)
+			return ok && had.Mode == e.Mode && had.ID == e.ID
+		}) {
+			return fmt.Sprintf("programs of the host run %q, which is a link", e.Path), nil // planted knows those of commits
 		}
 		dir := ""
 		for name := range strings.SplitSeq(e.Path, "/") {
@@ -899,6 +968,8 @@ func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stay
 			bad, _, _ := refs.Value(r.refs(git), "refs/bisect/bad")
 			if c.New != "" && !r.isAncestor(c.New, bad, g.before(git).id, heads[git]) {
 				c.Aside = "HEAD does not have it in its history"
+			} else if c.New != "" {
+				c.Aside = g.bisected(changes)
 			}
 		}
 		if err != nil {

@@ -2,6 +2,7 @@ package gitland
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -577,6 +578,13 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 			}
 			return fresh[branch]
 		},
+		Bisect: func() string {
+			changes, _, err := refs.Changes(host, upper, l.refOptions(r, out))
+			if err != nil {
+				return err.Error()
+			}
+			return l.guard(r).bisected(changes)
+		},
 		Since: func(name string) time.Time { return time.Unix(0, out.since(path.Join(rel, name))) }, Landed: out.marks(rel),
 		Keep: func(id string) error {
 			kept, err := refs.Keep(host, id, "autostash", l.refOptions(r, out))
@@ -665,8 +673,15 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 		}
 		return nil
 	}
-	return l.landIndex(r, git, rel, indexes(), out)
+	err = l.landIndex(r, git, rel, indexes(), out)
+	for n := 0; n < maxAgain && errors.Is(err, errIndexChanged); n++ { // an editor may write stat data at any time
+		err = l.landIndex(r, git, rel, l.readIndexes(r, git, rel, up, out)(), out)
+	}
+	return err
 }
+
+// maxAgain bounds how often an index is read again that the host writes meanwhile.
+const maxAgain = 10
 
 // landStates lands states, and reports those that stay.
 func landStates(git, rel string, up int, o state.Options, out *landed) error {
@@ -939,8 +954,9 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	o.Held, o.Landed = map[string]time.Time{}, out.refs(rel)
 	o.Switch = func(id string) bool {
 		why, err := l.guard(r).checkedOut(l.guard(r).before(git), id)
-		return why == "" && err == nil
+		return why == "" && err == nil && l.guard(r).planted(id) == ""
 	}
+	defer func() { l.guard(r).letBegin() }()
 	common := out.refs(r.rel)
 	for name, value := range common {
 		if !refs.PerWorktree(name) && name != "logs/HEAD" {
@@ -1030,7 +1046,8 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 		case c.Outcome == refs.Kept:
 			out.tell("the host has moved %q meanwhile: it stays at %s", c.Name, short(c.Old))
 		case c.Trash != "":
-			out.note("%q was %s, which is now %q", c.Name, short(c.Old), c.Trash)
+			id, _, _ := refs.Value(host, c.Trash) // of the stash, any entry
+			out.note("%q was %s, which is now %q", c.Name, short(cmp.Or(id, c.Old)), c.Trash)
 		case !refs.PerWorktree(c.Name) && c.Name != "refs/stash" && isID(c.Old) && isID(c.New) && !r.isAncestor(c.Old, c.New):
 			out.note("%q was %s, which other references have", c.Name, short(c.Old))
 		}
@@ -1052,7 +1069,7 @@ func (l *lander) refOptions(r *repository, out *landed) refs.Options {
 func advice(name, kept string) string {
 	switch branch, is := strings.CutPrefix(name, "refs/heads/"); {
 	case is && inShell(branch) && inShell(kept):
-		return "; git checkout " + branch + " && git merge " + kept
+		return "; git checkout " + branch + " && git merge --autostash " + kept
 	case name == "refs/stash" && inShell(kept):
 		return "; git stash apply " + kept
 	}

@@ -132,7 +132,7 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		out.stay(rel, "the index: %s", why)
 		return nil
 	}
-	if why, err := l.guard(r).staged(x); err != nil {
+	if why, err := l.guard(r).staged(x, headNow(r.refs(git))); err != nil {
 		return err
 	} else if why != "" {
 		out.stay(rel, "the index: %s", why)
@@ -380,6 +380,8 @@ func digestOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
+var errIndexChanged = errors.New("it has changed meanwhile")
+
 // replace replaces the host's index under git's lock, if it has not changed, and then calls
 // landed.
 func (h *hostIndex) replace(data []byte, written time.Time, landed func() error) error {
@@ -388,7 +390,7 @@ func (h *hostIndex) replace(data []byte, written time.Time, landed func() error)
 		return err
 	}
 	if !h.same() {
-		err = errors.New("it has changed meanwhile")
+		err = errIndexChanged
 	} else if err = lock.Replace(data, written); err == nil {
 		err = landed()
 	}

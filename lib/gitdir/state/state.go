@@ -38,7 +38,8 @@ type Options struct {
 	Branch  string
 	Follows func(id string, rebase bool) bool
 
-	Fresh func(branch string) bool // the host did not have it
+	Fresh  func(branch string) bool // the host did not have it
+	Bisect func() string            // why the host must not go on with the command's bisect, or ""
 
 	Try bool // change nothing
 
