@@ -566,6 +566,7 @@ func TestLinksOfBranchesToAllPlaces(t *testing.T) {
 		plants = `a link, ".envrc", that leads to "conf/envrc"`
 	)
 	envrc := branch(".envrc conf/envrc")
+	once := envrc + "git checkout -q feature; git rm -q .envrc; git commit -qm none; git checkout -q main" // in a commit before the last one
 	for _, c := range []struct{ name, options, host, first, between, second, next, told string }{
 		{"a directory of the same letters", "", "mkdir conf; echo r >conf/r; git add conf; " + envrc, "git checkout -q feature; mkdir CONF; echo d >CONF/d; git add CONF; git commit -qm decoy; git checkout -q main", "", evil, none, ""},
 		{"a hook below the directory", "", hooks + branch(".githooks/post-checkout ../scripts/pc"), ":", "", "mkdir scripts; cp EVIL scripts/pc", "git checkout -q feature; ! test -e .githooks/post-checkout", ""},
@@ -590,6 +591,11 @@ func TestLinksOfBranchesToAllPlaces(t *testing.T) {
 		{"a new one after many, in a file", "", ":", strings.Replace(flood, "80", "400", 1), envrc, evil, none, ""},
 		{"a new remote one after many", "", ":", flood, envrc + "git update-ref refs/remotes/origin/f feature; git branch -q -D feature", evil, "git checkout -q origin/f; ! test -e .envrc", ""},
 		{"a branch that a command moves to an older commit", "", envrc + "git checkout -q feature; git rm -q .envrc; git commit -qm none; git checkout -q main", ":", "", evil + "; git branch -f feature feature~1", none, plants},
+		{"in the index alone", "", "ln -s conf/envrc .envrc; git add .envrc; git commit -qm link; git rm -q .envrc; git commit -qm none", ":", "", evil + "; git update-index --add --cacheinfo 120000,$(git rev-parse main~1:.envrc),.envrc", "git checkout -q .; ! test -e .envrc", `".envrc", which is a link`},
+		{"of a detached HEAD", "", once, "git update-ref --no-deref HEAD feature~1; git reset -q", "", evil, "git reset -q --hard; ! test -e .envrc", ""},
+		{"one of many that a command makes", "", once, "for i in $(seq 100); do echo create refs/heads/b$i $(git commit-tree -m $i main^{tree}); done >/tmp/l; echo create refs/heads/aold $(git rev-parse feature~1) >>/tmp/l; git update-ref --stdin </tmp/l", "", evil, "git checkout -q aold; ! test -e .envrc", ""},
+		{"where git checkout - goes", "", once, ":", "", evil + "; echo $(git rev-parse main main) 'A <a@x> 1600000000 +0000	checkout: moving from '$(git rev-parse feature~1)' to main' >>.git/logs/HEAD", "git checkout -q - || :; ! test -e .envrc", ""},
+		{"in the range of a bisect", "", once + "; git checkout -q feature; for i in 1 2 3 4; do git commit -q --allow-empty -m $i; done", ":", "", evil + "; git bisect start; git bisect bad feature; git bisect good main", "git bisect bad || :; git bisect bad || :; ! test -e .envrc", "git bisect may check out"},
 		{"a branch that a command makes, with the file of the host", "", "mkdir conf; echo c >conf/envrc; git add conf; git commit -qm c; " + envrc + "git checkout -q feature; git rm -q .envrc; git commit -qm none; git checkout -q main", ":", "", "git branch old feature~1", "git checkout -q old; test -e .envrc", ""},
 		{"a branch that a command makes, with a directory", "", hooks + "mkdir s; echo c >s/c; git add s; git commit -qm c; " + branch(".githooks s") + "git checkout -q feature; git rm -q .githooks; git commit -qm none; git checkout -q main", "git branch old feature~1", "git branch -q -D old", "cp EVIL s/post-checkout || :; git branch old feature~1", "! test -e s/post-checkout || ! git rev-parse -q --verify old", ""},
 		{"a remote branch that a command fetches", "", envrc + "git clone -q --bare . .git/o; git branch -q -D feature; git reflog expire --all --expire=now; git gc -q --prune=now; git remote add origin .git/o", ":", "", "git fetch -q; " + evil, "! git rev-parse -q --verify origin/feature", plants},
@@ -606,6 +612,17 @@ func TestLinksOfBranchesToAllPlaces(t *testing.T) {
 			g.host(t, g.Project, g.fill(c.next))
 		})
 	}
+}
+
+// Another command runs while the branch lands, and leaves the file later.
+func TestLinksOfBranchesBesideACommand(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "git checkout -q -b feature; ln -s conf/envrc .envrc; git add .envrc; git commit -qm link; git rm -q .envrc; git commit -qm none; git checkout -q main")
+	g.inTwo(t, ":", func() {
+		assert.Contains(t, g.fence(t, "git branch old feature~1").Stderr, `a link, ".envrc", that leads to "conf/envrc"`)
+	}, "mkdir conf; cp EVIL conf/envrc")
+	g.host(t, g.Project, "! git rev-parse -q --verify old")
 }
 
 // A branch may land before the command leaves the file to which a link of it leads.

@@ -260,6 +260,15 @@ func TestStandardInputIsReadOnce(t *testing.T) {
 	assert.EqualError(t, err, "standard input can be read only once")
 }
 
+func TestStandardInputThatIsTooLong(t *testing.T) {
+	text := strings.Repeat("a", maxText)
+	got, err := (&Context{Stdin: strings.NewReader(text)}).ReadAll()
+	require.NoError(t, err)
+	assert.Len(t, got, maxText)
+	_, err = (&Context{Stdin: strings.NewReader(text + "a")}).ReadAll()
+	assert.EqualError(t, err, "standard input has more than 16777216 bytes, which is the most: put it into a file")
+}
+
 func TestInt(t *testing.T) {
 	n := 5
 	o := Int(&n, 1, 10, "n", "")

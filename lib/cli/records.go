@@ -155,9 +155,12 @@ func (ctx *Context) ReadAll() (string, error) {
 		return "", Usage("standard input can be read only once")
 	}
 	ctx.stdinTaken = true
-	text, err := io.ReadAll(io.LimitReader(ctx.Stdin, maxText))
+	text, err := io.ReadAll(io.LimitReader(ctx.Stdin, maxText+1))
 	if err != nil {
 		return "", fmt.Errorf("cannot read standard input: %w", err)
+	}
+	if len(text) > maxText { // half a command is another command
+		return "", fmt.Errorf("standard input has more than %d bytes, which is the most: put it into a file", maxText)
 	}
 	return string(text), nil
 }
