@@ -343,18 +343,26 @@ func (g *guard) planted(id string) string {
 const maxBisected = 20_000
 
 // bisected returns why the host must not go on with a bisect of a command's, or "": git checks out
-// any commit from the good ones to the bad one.
-func (g *guard) bisected(changes []refs.Change) string {
+// any commit from the good ones, of which some may have landed before, to the bad one.
+func (g *guard) bisected(git string, changes []refs.Change) string {
 	var bad, good []string
+	isGood := func(name, id string) bool {
+		return strings.HasSuffix(name, "-"+id) && !strings.HasPrefix(name, "refs/bisect/skip-")
+	}
 	for _, c := range changes {
 		switch {
 		case !strings.HasPrefix(c.Name, "refs/bisect/") || c.New == "":
-		case strings.HasSuffix(c.Name, "-"+c.New):
-			if !strings.HasPrefix(c.Name, "refs/bisect/skip-") {
-				good = append(good, c.New)
-			}
-		default:
+		case isGood(c.Name, c.New):
+			good = append(good, c.New)
+		case !strings.HasSuffix(c.Name, "-"+c.New):
 			bad = append(bad, c.New)
+		}
+	}
+	landed, _ := os.ReadDir(filepath.Join(git, "refs/bisect"))
+	for _, e := range landed {
+		name := "refs/bisect/" + e.Name()
+		if id, _, err := refs.Value(g.repo.refs(git), name); err == nil && isGood(name, id) {
+			good = append(good, id)
 		}
 	}
 	below := g.repo.from(good...)
@@ -870,6 +878,7 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) erro
 // tryAside is setAside if the host keeps some references that the command has deleted.
 func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stays map[string]bool) (err error) {
 	g := l.guard(r)
+	bisected := sync.OnceValue(func() string { return g.bisected(git, changes) })
 	hiding, err := g.hiding(r.refs(git), changes, stays)
 	if err != nil {
 		return err
@@ -969,7 +978,7 @@ func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stay
 			if c.New != "" && !r.isAncestor(c.New, bad, g.before(git).id, heads[git]) {
 				c.Aside = "HEAD does not have it in its history"
 			} else if c.New != "" {
-				c.Aside = g.bisected(changes)
+				c.Aside = bisected()
 			}
 		}
 		if err != nil {

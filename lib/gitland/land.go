@@ -584,7 +584,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 				return err.Error()
 			}
 			defer func() { l.guard(r).letBegin() }()
-			return l.guard(r).bisected(changes)
+			return l.guard(r).bisected(git, changes)
 		},
 		Since: func(name string) time.Time { return time.Unix(0, out.since(path.Join(rel, name))) }, Landed: out.marks(rel),
 		Keep: func(id string) error {
