@@ -55,7 +55,7 @@ func Release(state, dir string, take func(made, head Inert) (gitDir string, err 
 	return saveRecords(state, slices.DeleteFunc(records, func(n Inert) bool { return n == made || fsat.Within(n.Dir, gitDir) }))
 }
 
-// Is reports whether a file is the one that the record names.
+// Is reports whether the record names this file.
 func (n Inert) Is(st *unix.Stat_t) bool { return st.Ino == n.ino }
 
 // Removed returns the content of a file that had to be removed.

@@ -337,6 +337,9 @@ func listFile(state, root string) string {
 	return filepath.Join(state, listDir, fmt.Sprintf(listPrefix+"%x", sha256.Sum256([]byte(root))))
 }
 
+// LinksPrefix begins the names of lists that can be made again.
+const LinksPrefix = "links-"
+
 // ListFile is the path of another list in a state directory, for SaveList.
 func ListFile(state, name string) string { return filepath.Join(state, listDir, name) }
 

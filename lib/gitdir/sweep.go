@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// SweepLists removes the lists of roots from a state directory, and others beside them (SaveList), that are
-// old. The next command in a root makes its list again.
+// SweepLists removes the lists of roots and of links (LinksPrefix) from a state directory that are
+// old. The next command in a root makes them again.
 func SweepLists(state string, old func(path string) bool) error {
 	var errs []error
 	for _, dir := range []string{state, filepath.Join(state, listDir)} { // an earlier version had them in state
@@ -22,7 +22,7 @@ func SweepLists(state string, old func(path string) bool) error {
 			switch {
 			case strings.HasPrefix(e.Name(), listPrefix) && old(path):
 				errs = append(errs, sweepList(state, path))
-			case dir != state && !strings.HasPrefix(e.Name(), listPrefix) && old(path):
+			case strings.HasPrefix(e.Name(), LinksPrefix) && old(path):
 				errs = append(errs, os.Remove(path))
 			}
 		}

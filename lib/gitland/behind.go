@@ -287,7 +287,7 @@ type commitLinks struct {
 // host has the commits. It reads only new commits: save keeps the others in a file of a directory.
 func LinksOfBranches(in, common, workTree string, names []string) (list []Behind, save func()) {
 	sum := sha256.Sum256([]byte(common + "\x00" + workTree))
-	file := gitdir.ListFile(in, "links-"+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
+	file := gitdir.ListFile(in, gitdir.LinksPrefix+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
 	landed, _ := os.ReadFile(linkedFile(in, common))
 	slices.Sort(names)
 	sum = sha256.Sum256([]byte(strings.Join(names, "\x00")))
@@ -320,7 +320,8 @@ func LinksOfBranches(in, common, workTree string, names []string) (list []Behind
 }
 
 // linkedFile has the commits with links that commands have landed in a git directory, a line each. The
-// bounds of LinksOfBranches are not for them: the next command could choose which it does not read.
+// bounds of LinksOfBranches are not for them: a command could choose which of them the next start does
+// not read. No sweep removes the file, since no start could make it again.
 func linkedFile(in, common string) string {
 	sum := sha256.Sum256([]byte(common))
 	return gitdir.ListFile(in, "linked-"+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))

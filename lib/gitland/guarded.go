@@ -314,8 +314,8 @@ func (g *guard) links(tree string) []Behind {
 
 // planted returns why no reference must come to a commit, or "": a command could leave a file at
 // a place behind a link of the commit that was not known when it started, and git on the host
-// makes the link. A file that the commit has there, or a HEAD of the host, git replaces. What lands
-// is noted, so that the next command cannot write there.
+// makes the link. A file that the commit has there, or a HEAD of the host, git replaces. Commits
+// that may land are noted, so that the next command cannot write there.
 func (g *guard) planted(id string) string {
 	defer func(budget int) { g.budget = budget }(g.budget) // that is for commits, and these are few
 	c, err := g.repo.look(id)

@@ -1,3 +1,7 @@
+// Package gitland lands the work of a command in the host's git directories. The command works on a
+// layer over each of them; from there land objects, references, HEAD, the index, states of a merge or
+// rebase, and a few settings, each by its own rules. A guard keeps back commits that would make git on
+// the host write a file which its programs run. Nothing that the host has is lost.
 package gitland
 
 import (

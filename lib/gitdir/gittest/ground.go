@@ -69,7 +69,7 @@ func (g Ground) Env() []string {
 		"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=protocol.file.allow", "GIT_CONFIG_VALUE_0=always", "GIT_CONFIG_KEY_1=init.defaultBranch", "GIT_CONFIG_VALUE_1=main"}
 }
 
-// Git is TryGit for what must succeed.
+// Git is TryGit, and fails the test if git fails.
 func (g Ground) Git(dir string, args ...string) string {
 	g.Helper()
 	out, err := g.TryGit(dir, args...)

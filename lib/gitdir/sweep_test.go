@@ -1,0 +1,28 @@
+package gitdir
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A sweep removes the lists that the next command can make again, and no others.
+func TestSweepLists(t *testing.T) {
+	state := t.TempDir()
+	for _, name := range []string{"links-a", "other", "lists/links-b", "lists/linked-b", "lists/list-c"} {
+		require.NoError(t, SaveList(filepath.Join(state, name), nil))
+	}
+	require.NoError(t, SweepLists(state, func(path string) bool { return true }))
+	var left []string
+	for _, dir := range []string{state, state + "/lists"} {
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, e := range entries {
+			left = append(left, e.Name())
+		}
+	}
+	assert.Equal(t, []string{"lists", "lock", "other", "linked-b"}, left)
+}
