@@ -23,6 +23,7 @@ import (
 	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/monitor"
 	"pikuri/lib/probe"
+	"pikuri/lib/session"
 )
 
 // --check takes three processes, all of this program:
@@ -180,6 +181,14 @@ type found struct {
 // attack runs the sandbox and its probe to their end.
 func (o *options) attack(limit context.Context, ctx *cli.Context, scene *probe.Scene) (found, error) {
 	var stdout, stderr bytes.Buffer
+	if base, err := session.Base(os.Getenv); !o.NoProtect { // the scene has a home of its own
+		if err == nil {
+			err = session.CanMakeBase(base)
+		}
+		if err != nil {
+			return found{opening: opening{Refused: err.Error(), Advice: cli.HintOf(err)}}, nil
+		}
+	}
 	cmd := exec.CommandContext(limit, self, append([]string{sandboxOption, scene.Argument()}, o.args...)...)
 	cmd.Env = scene.Environ(os.Environ())
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

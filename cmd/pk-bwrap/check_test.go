@@ -204,17 +204,31 @@ func TestMachinesWithoutASandbox(t *testing.T) {
 			got := faked.Run(t, "pk-bwrap", "--check")
 			assert.Equal(t, 1, got.Status)
 			assert.Empty(t, got.Stderr)
-			_, rest, _ := strings.Cut(got.Stdout, "\n\n") // after the lines about the machine
-			assert.Equal(t, test.want, rest)
+			assert.Equal(t, test.want, withoutMachine(got).Stdout)
 			assert.Empty(t, clitest.Listing(t, temporary)[len(temporary+" drwxr-xr-x\n"):])
 		})
 	}
+	nobody := b.Command("pk-bwrap", "--check")
+	nobody.Env = append(nobody.Env, "HOME=/nonesuch")
+	assert.Equal(t, clitest.Outcome{Status: 1, Stdout: `no  sandbox           a command can be fenced in at all
+                      cannot make cache directory "/nonesuch/.cache/pikuri": no
+                      such file or directory
+    fix: set XDG_CACHE_HOME to a directory of your own
+
+0 ok, 1 no, 0 off; 0 attacks tried
+`}, withoutMachine(clitest.Finish(t, nobody)))
 	got := b.Run(t, "pk-bwrap", "--check", "--bwrap", b.Project+"/..", "--json") // the last one counts
 	assert.Equal(t, 1, got.Status)
 	lines := strings.Split(strings.TrimSpace(got.Stdout), "\n")
 	require.Len(t, lines, 2)
 	assert.Equal(t, fmt.Sprintf(`{"kind":"check","guarantee":"sandbox","state":"no","text":"a command can be fenced in at all","why":"cannot use bwrap %s: not an executable file","fix":"name one with --bwrap PATH"}`,
 		strings.ReplaceAll(fmt.Sprintf("%q", b.Project+"/.."), `"`, `\"`)), lines[1])
+}
+
+// withoutMachine cuts the lines about the machine.
+func withoutMachine(o clitest.Outcome) clitest.Outcome {
+	_, o.Stdout, _ = strings.Cut(o.Stdout, "\n\n")
+	return o
 }
 
 func TestCheckingIsCalledRight(t *testing.T) {

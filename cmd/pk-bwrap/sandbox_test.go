@@ -661,10 +661,13 @@ func TestOddHomes(t *testing.T) {
 	assert.NoDirExists(t, b.Project+"/in")
 	assert.NoDirExists(t, filepath.Dir(b.Home)+"/gone")
 
-	cmd := b.Command("pk-bwrap", "--session", "s", "--", "true")
-	cmd.Env = append(cmd.Env, "HOME="+dangling)
-	assert.Equal(t, clitest.Outcome{Status: 125, Stderr: fmt.Sprintf("pk-bwrap: cannot make cache directory %q: no such file or directory\n", dangling+"/.cache/pikuri") +
-		"pk-bwrap: hint: set XDG_CACHE_HOME to a directory of your own\n"}, clitest.Finish(t, cmd))
+	for _, args := range [][]string{{"--", "touch", "f"}, {"--session", "s", "--", "touch", "f"}} {
+		cmd := b.Command("pk-bwrap", args...)
+		cmd.Env = append(cmd.Env, "HOME="+dangling)
+		assert.Equal(t, clitest.Outcome{Status: 125, Stderr: fmt.Sprintf("pk-bwrap: cannot make cache directory %q: no such file or directory\n", dangling+"/.cache/pikuri") +
+			"pk-bwrap: hint: set XDG_CACHE_HOME to a directory of your own\n"}, clitest.Finish(t, cmd))
+	}
+	assert.NoFileExists(t, b.Project+"/f")
 }
 
 // /proc/1/exe is bwrap's file: init runs it. A command may try to change it.

@@ -109,14 +109,13 @@ type Fence struct {
 	searches   []*search // for repositories, one for each writable root
 	runs       []*gitdir.Run
 
-	gitTemporary string // holds the layers if there is no cache directory; or ""
-	layers       []*gitland.Layer
-	trial        []*trial.Root
-	report       *os.File       // the gate's records, or nil
-	told         *os.File       // names of the files that the command has left in the empty home, or nil
-	failed       *os.File       // the command's failed system calls, or nil
-	stop         func()         // ends the landing of work while the command runs
-	gone         sync.WaitGroup // set-up programs that have not ended
+	layers []*gitland.Layer
+	trial  []*trial.Root
+	report *os.File       // the gate's records, or nil
+	told   *os.File       // names of the files that the command has left in the empty home, or nil
+	failed *os.File       // the command's failed system calls, or nil
+	stop   func()         // ends the landing of work while the command runs
+	gone   sync.WaitGroup // set-up programs that have not ended
 }
 
 // New makes the plan. Nothing else is made: a refusal leaves nothing behind.
@@ -184,7 +183,6 @@ func (f *Fence) Close() error {
 	for _, r := range f.trial {
 		errs = append(errs, r.Close())
 	}
-	errs = append(errs, f.removeTemporary())
 	if f.joined != nil {
 		errs = append(errs, f.joined.Close())
 	}
@@ -561,8 +559,7 @@ func (f *Fence) recover(base string, known error) {
 	}
 }
 
-// beginNote records the work to do when the command has ended. Without a cache
-// directory there is no record for the case that this process is killed.
+// beginNote records the work to do when the command has ended.
 func (f *Fence) beginNote() {
 	if f.Trial { // nothing of the host's has been written
 		f.note = new(quarantine.Note)
@@ -621,7 +618,7 @@ func (f *Fence) beginNote() {
 	}
 	base, err := makeBase()
 	if err != nil {
-		return
+		return // with --no-protect; else beginGit has refused
 	}
 	if note, err := quarantine.Begin(base, n); err == nil {
 		f.note = note
@@ -679,17 +676,13 @@ func (f *Fence) Keep() (quarantine.Report, error) {
 	return r, errors.Join(gerr, err)
 }
 
-// makeBase makes the directory of session directories. A home that does not exist is
-// not made.
+// makeBase makes the directory of session directories.
 func makeBase() (string, error) {
 	base, err := session.Base(os.Getenv)
-	if err == nil {
-		_, err = os.Stat(filepath.Dir(filepath.Dir(base)))
+	if err != nil {
+		return "", err
 	}
-	if err == nil {
-		err = session.MakeBase(base)
-	}
-	return base, err
+	return base, session.MakeBase(base)
 }
 
 // SweepInPassing removes old remains of sessions, at most once an hour. Call it after

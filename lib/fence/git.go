@@ -398,12 +398,8 @@ func (f *Fence) covers(u gitdir.Unpopulated) bool {
 	return slices.ContainsFunc(f.submodules, func(o gitdir.Unpopulated) bool { return o.Dir == u.Dir })
 }
 
-// gitState is where layers and lists of repositories are kept. Without a cache
-// directory that is a temporary one, which makeGitState makes.
+// gitState is where layers and lists of repositories are kept.
 func (f *Fence) gitState() string {
-	if f.gitTemporary != "" {
-		return f.gitTemporary
-	}
 	base, err := session.Base(os.Getenv)
 	if err != nil {
 		return nowhere
@@ -421,46 +417,18 @@ func (f *Fence) gitState() string {
 
 const nowhere = "/proc/nonexistent"
 
-// makeGitState makes the directory. If it is temporary, the next command gets neither
-// the work that could not land nor the repositories that this one has made.
-func (f *Fence) makeGitState() error {
-	if _, err := makeBase(); err == nil && f.gitState() != nowhere {
-		return nil
-	}
-	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm"} {
-		trail, err := confine.Follow(dir)
-		if _, shown := trail.LiesIn(confine.WritablePaths(f.Roots)); shown || err != nil {
-			continue
-		}
-		if f.gitTemporary, err = os.MkdirTemp(dir, "pk-git-"); err == nil {
-			return nil
-		}
-	}
-	return &bwrap.Refusal{Reason: "there is no directory for what commands write to git directories", Advice: "set XDG_CACHE_HOME to a directory outside of the roots"}
-}
-
-// removeTemporary removes the temporary directory of layers.
-func (f *Fence) removeTemporary() error {
-	if f.gitTemporary == "" {
-		return nil
-	}
-	in, err := os.Open(filepath.Dir(f.gitTemporary))
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	e := fsat.Eraser{Opener: fsat.Kernel()}
-	return e.Remove(int(in.Fd()), filepath.Base(f.gitTemporary))
-}
-
 // beginGit notes that a command runs in the roots, and makes the git directories that
 // earlier commands made there usable again.
 func (f *Fence) beginGit() error {
 	if len(f.searches) == 0 || f.Trial { // repositories that a trial makes are not the host's
 		return nil
 	}
-	if err := f.makeGitState(); err != nil {
+	base, err := makeBase()
+	if err != nil {
 		return err
+	}
+	if f.gitState() == nowhere {
+		return &bwrap.Refusal{Reason: fmt.Sprintf("cannot use cache directory %q: it or its %q is another user's", base, session.GitDir), Advice: "set XDG_CACHE_HOME to a directory of your own"}
 	}
 	for _, s := range f.searches {
 		at, err := s.end()

@@ -485,11 +485,26 @@ func TestBwrapTellsWhatItLeft(t *testing.T) {
 	path := testBwrap(t)
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
-	for _, cache := range []string{t.TempDir() + "/cache", "/dev/null"} {
-		t.Setenv("XDG_CACHE_HOME", cache)
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	fifo := filepath.Join(root, "go-on")
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	for _, broken := range []bool{false, true} {
 		r := fenced(t, sandbox.BwrapConfig{Root: root, Bwrap: path})
-		result, err := r.Exec(context.Background(), "sh", []string{"-c", "echo x >.mcp.json; exit 3"}, sandbox.ExecOptions{})
-		if cache == "/dev/null" {
+		done := make(chan error, 1)
+		go func() {
+			w, err := os.OpenFile(fifo, os.O_WRONLY, 0) // once the command reads
+			if err == nil && broken {
+				err = errors.Join(os.Rename(cache+"/pikuri", cache+"/away"), os.WriteFile(cache+"/pikuri", nil, 0o600))
+			}
+			if err == nil {
+				err = w.Close()
+			}
+			done <- err
+		}()
+		result, err := r.Exec(context.Background(), "sh", []string{"-c", "echo x >.mcp.json; cat go-on; exit 3"}, sandbox.ExecOptions{})
+		require.NoError(t, <-done)
+		if broken {
 			assert.ErrorContains(t, err, "to the quarantine")
 		} else if assert.NoError(t, err) {
 			assert.Equal(t, 3, result.ExitCode)

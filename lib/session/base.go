@@ -71,14 +71,35 @@ func MakeBase(path string) error {
 	return base.Close()
 }
 
+// CanMakeBase returns the error that MakeBase would most likely return, and makes nothing.
+func CanMakeBase(path string) error {
+	if err := checkGround(path); err != nil {
+		return err
+	}
+	cache := filepath.Dir(path)
+	var err error
+	for _, dir := range []string{path, cache, filepath.Dir(cache)} {
+		if err = unix.Access(dir, unix.W_OK|unix.X_OK); err != unix.ENOENT {
+			break
+		}
+	}
+	if err != nil {
+		return cannotMake(path, err)
+	}
+	return nil
+}
+
 // makeBase opens the base. It makes and tags a missing one.
 func makeBase(path string) (*os.File, error) {
 	if err := checkGround(path); err != nil {
-		return nil, fmt.Errorf("cannot make cache directory %q: %w", path, err)
+		return nil, err
 	}
-	// 0700 for missing parents too, as the specification of $XDG_CACHE_HOME asks.
-	if err := makeAll(path); err != nil {
-		return nil, refuse("set XDG_CACHE_HOME to a directory of your own", "cannot make cache directory %q: %v", path, err)
+	// 0700 for the cache directory too, as the specification of $XDG_CACHE_HOME asks. A home
+	// that does not exist, as many service users have, is not made.
+	for _, dir := range []string{filepath.Dir(path), path} {
+		if err := MakeDir(unix.AT_FDCWD, dir); err != nil {
+			return nil, cannotMake(path, err)
+		}
 	}
 	base, err := openBase(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -94,30 +115,22 @@ func makeBase(path string) (*os.File, error) {
 	return base, nil
 }
 
-// makeAll makes a directory and those above it, with any umask.
-func makeAll(path string) error {
-	err := MakeDir(unix.AT_FDCWD, path)
-	if errors.Is(err, unix.ENOENT) && path != filepath.Dir(path) {
-		if err = makeAll(filepath.Dir(path)); err == nil {
-			err = MakeDir(unix.AT_FDCWD, path)
-		}
-	}
-	return err
+func cannotMake(path string, err error) error {
+	return refuse("set XDG_CACHE_HOME to a directory of your own", "cannot make cache directory %q: %v", path, err)
 }
 
 // checkGround keeps root from making directories in another user's home, as it would if
 // sudo(8) kept $HOME: their owner could not use them.
 func checkGround(path string) error {
-	for os.Geteuid() == 0 {
+	for dir := path; os.Geteuid() == 0; dir = filepath.Dir(dir) {
 		var st unix.Stat_t
-		err := unix.Stat(path, &st)
+		err := unix.Stat(dir, &st)
 		if err == nil && st.Uid != 0 {
-			return refuse("set HOME or XDG_CACHE_HOME to a directory of root", "it would be in a directory of user %d", st.Uid)
+			return refuse("set HOME or XDG_CACHE_HOME to a directory of root", "cannot make cache directory %q: it would be in a directory of user %d", path, st.Uid)
 		}
-		if err == nil || path == filepath.Dir(path) {
+		if err == nil || dir == filepath.Dir(dir) {
 			break
 		}
-		path = filepath.Dir(path)
 	}
 	return nil
 }
