@@ -427,6 +427,16 @@ var scenes = []scene{
 		}, columns(got.Stdout), got.Stderr)
 		assert.Empty(t, got.Stderr)
 	}},
+	{"mode of a file with several hard links", "a: 1", func(t *testing.T, g *ground) {
+		g.host(t, `chmod 644 a; ln a ../outside`)
+		g.trial(t, `chmod 755 a`)
+		g.lands(t, []string{"-n", "a"}, "P | a")
+		g.lands(t, all, "P | a")
+		assert.Equal(t, "755 1 1\n644 1 1\n", g.host(t, `stat -c "%a %h" a | tr '\n' ' '; cat a; stat -c "%a %h" ../outside | tr '\n' ' '; cat ../outside`))
+		g.done(t)
+		assert.Equal(t, clitest.Outcome{Stdout: "U\ta\n"}, g.apply(t, "--undo"))
+		assert.Equal(t, "644\n", g.host(t, `stat -c %a a`))
+	}},
 	{"space that runs out half-way", "f1: 1; f2: 1; f3: 1; small: 1", func(t *testing.T, g *ground) {
 		g.trial(t, `for n in 1 2 3; do head -c 3000000 /dev/zero | tr '\0' $n >f$n; done; echo 2 >small`)
 		limited := clitest.Finish(t, g.shell(g.Project, `trap '' XFSZ; ulimit -f 2000; exec pk-apply --session s --all`))
@@ -434,6 +444,8 @@ var scenes = []scene{
 		assert.Equal(t, 3, strings.Count(limited.Stderr, "file too large"), limited.Stderr)
 		assert.Equal(t, "1 1 1 2", g.read(t, "f1")+" "+g.read(t, "f2")+" "+g.read(t, "f3")+" "+g.read(t, "small"))
 		g.host(t, `test -z "$(ls -A | grep pk)"`)
+		assert.Equal(t, clitest.Outcome{Stdout: "U\tsmall\n"}, g.apply(t, "--undo"), "what did not land is not undone")
+		assert.Equal(t, clitest.Outcome{Stdout: "R\tsmall\n"}, g.apply(t, "--redo"))
 		g.lands(t, all, "M | f1", "M | f2", "M | f3")
 		assert.Len(t, g.read(t, "f3"), 3000000)
 		g.done(t)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli/clitest"
 )
@@ -149,17 +151,29 @@ func TestExplainNamesTheRow(t *testing.T) {
 // Where a file cannot be moved to the quarantine, nothing looks like a success, and
 // the file loses its name if that is possible.
 func TestAFailedQuarantineIsAFailure(t *testing.T) {
-	for _, script := range []string{"echo evil >.mcp.json", "echo evil >.mcp.json; exit 7", "echo evil >.mcp.json; kill -9 $$"} {
+	for _, end := range []string{"true", "exit 7", "kill -9 $$"} {
 		b := opened(t)
-		cache := filepath.Join(b.Home, ".cache")
-		b.Write(t, cache, "in the way of the quarantine\n")
+		fifo, base := filepath.Join(b.Project, "fifo"), filepath.Join(b.Home, ".cache/pikuri")
+		require.NoError(t, unix.Mkfifo(fifo, 0o600))
 		b.Mkdir(t, b.Home+"/tmp")
-		got := inside(t, b, script)
+		script := "echo evil >.mcp.json; cat fifo; " + end
+		run := func(name string, args ...string) clitest.Outcome {
+			go func() {
+				w, err := os.OpenFile(fifo, os.O_WRONLY, 0) // when the command reads
+				if err == nil {
+					err = errors.Join(os.Rename(base, base+"-away"), os.WriteFile(base, nil, 0o600), w.Close())
+				}
+				assert.NoError(t, err)
+			}()
+			defer func() { require.NoError(t, errors.Join(os.Remove(base), os.Rename(base+"-away", base))) }()
+			return b.Run(t, name, args...)
+		}
+		got := run("pk-bwrap", "--", "sh", "-c", script)
 		assert.Equal(t, 125, got.Status, script)
 		assert.Contains(t, got.Stderr, `cannot move "`+b.Project+`/.mcp.json" to the quarantine: it is now ".pk-moved-`)
 		assert.NoFileExists(t, b.Project+"/.mcp.json")
 
-		got = b.Run(t, "pk-bash", "--temp", b.Home+"/tmp", "-y", "--json", script)
+		got = run("pk-bash", "--temp", b.Home+"/tmp", "-y", "--json", script)
 		assert.Equal(t, 125, got.Status, got.Stderr)
 		var result struct {
 			Outcome    string   `json:"outcome"`
@@ -173,6 +187,5 @@ func TestAFailedQuarantineIsAFailure(t *testing.T) {
 		assert.Contains(t, result.Error, "to the quarantine")
 		assert.NotContains(t, result.Guarantees, "protect")
 		assert.NoFileExists(t, b.Project+"/.mcp.json")
-		require.NoError(t, os.Remove(cache))
 	}
 }

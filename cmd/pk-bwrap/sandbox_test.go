@@ -512,6 +512,10 @@ func TestAmbientCapabilitiesAreNoObstacle(t *testing.T) {
 	defer os.RemoveAll(project)
 	require.NoError(t, os.Chown(project, 54321, 54321))
 	cmd := b.Command("pk-bwrap", "-C", project, "--", "true")
+	cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+project+"-cache")
+	require.NoError(t, os.Mkdir(project+"-cache", 0o700))
+	defer os.RemoveAll(project + "-cache")
+	require.NoError(t, os.Chown(project+"-cache", 54321, 54321))
 	cmd.Args = append([]string{"setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "--inh-caps=+chown", "--ambient-caps=+chown", cmd.Path}, cmd.Args[1:]...)
 	cmd.Path, _ = exec.LookPath("setpriv")
 	cmd.Dir = "/"

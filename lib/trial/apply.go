@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"path/filepath"
@@ -337,24 +336,15 @@ func (a *applying) swap(ctx context.Context, i Item, old, next workspace.Entry) 
 	if err := a.noteLanded(i.Path, next); err != nil {
 		return err
 	}
-	var content io.Reader
-	if next.Kind == workspace.KindFile && next.Hash != old.Hash || next.Kind == workspace.KindFile && old.Kind != workspace.KindFile {
-		f, err := i.OpenAfter()
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		content = f
-	}
-	err := workspace.Swap(ctx, a.ws, i.Path, old, next, content)
-	if errors.Is(err, workspace.ErrChanged) {
-		if old.Kind == workspace.KindDir && next.Kind != workspace.KindDir {
-			return &Refused{holdsFiles, true}
-		}
-		return &Refused{"it has changed in the project", true}
+	err := a.put(ctx, i, old, next)
+	switch {
+	case errors.Is(err, workspace.ErrChanged) && old.Kind == workspace.KindDir && next.Kind != workspace.KindDir:
+		err = &Refused{holdsFiles, true}
+	case errors.Is(err, workspace.ErrChanged):
+		err = &Refused{"it has changed in the project", true}
 	}
 	if err != nil {
-		return err
+		return errors.Join(err, a.undo.remove())
 	}
 	if next.Kind == workspace.KindFile {
 		fd, err := a.openProject()
@@ -367,6 +357,18 @@ func (a *applying) swap(ctx context.Context, i Item, old, next workspace.Entry) 
 		}
 	}
 	return a.confirmLanded(i.Path, next)
+}
+
+func (a *applying) put(ctx context.Context, i Item, old, next workspace.Entry) error {
+	if next.Kind != workspace.KindFile {
+		return workspace.Swap(ctx, a.ws, i.Path, old, next, nil)
+	}
+	content, err := i.OpenAfter()
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	return workspace.Swap(ctx, a.ws, i.Path, old, next, content)
 }
 
 // addEqual adds entries that landed before, when pk-apply was killed, and still equal the

@@ -34,6 +34,7 @@ type undo struct {
 	dir  string
 	name string   // of the list
 	list *os.File // nil until there is an entry
+	last int64    // where its last line begins
 }
 
 // step is a line of the list.
@@ -91,9 +92,15 @@ func (u *undo) add(s step) error {
 	if err != nil {
 		return err
 	}
+	if u.last, err = u.list.Seek(0, io.SeekEnd); err != nil {
+		return err
+	}
 	_, err = u.list.Write(append(line, '\n'))
 	return err
 }
+
+// remove removes the last line of the list, since its entry has not been displaced.
+func (u *undo) remove() error { return u.list.Truncate(u.last) }
 
 // copy copies a file of the project, which has a hash, unless a copy of the same content
 // exists.
@@ -306,10 +313,10 @@ func (r *Root) turn(ws *workspace.LocalWorkspace, to *undo, s step, undo, dryRun
 	}
 	err = workspace.Swap(ctx, ws, rel, now, want, content)
 	if errors.Is(err, workspace.ErrChanged) {
-		return &Refused{"it has changed in the project", true}
+		err = &Refused{"it has changed in the project", true}
 	}
 	if err != nil {
-		return err
+		return errors.Join(err, to.remove())
 	}
 	return r.confirmLanded(rel, want)
 }

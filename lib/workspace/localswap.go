@@ -194,6 +194,12 @@ func (s *swap) run(content io.Reader) error {
 			return err
 		}
 	}
+	if inPlace && content != nil && before.st.Nlink > 1 && s.next.Perm != s.old.Perm && !s.w.conf.hardLinks && s.old.Kind == KindFile {
+		inPlace = false // its other names keep their mode
+		if err := s.prepare(content); err != nil {
+			return err
+		}
+	}
 	s.at("looked")
 	switch {
 	case inPlace:

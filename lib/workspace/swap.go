@@ -49,7 +49,8 @@ type Swapper interface {
 	//
 	// content is the content of a new file, checked against next.Hash unless that is "". It
 	// is not read if old and next are files with the same hash: then the mode changes, in
-	// place. A directory changes its mode in place too.
+	// place, unless the file has several hard links and the workspace writes to none such. A
+	// directory changes its mode in place too.
 	//
 	// The mode of a file or a directory becomes next.Perm, with any umask. Swap sets no
 	// set-user-ID, set-group-ID or sticky bit, but a directory keeps its own. A replacement

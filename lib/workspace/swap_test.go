@@ -868,6 +868,23 @@ func TestEditDuringChmod(t *testing.T) {
 	}
 }
 
+// The other names of a file keep their mode: the name gets a new file, if there is content.
+func TestModeOfAFileWithHardLinks(t *testing.T) {
+	w, root := local(t)
+	require.NoError(t, plant(root+"/f", "f 644 old"))
+	require.NoError(t, os.Link(root+"/f", root+"/hard"))
+	old, err := workspace.EntryOf(ctx, w, "f")
+	require.NoError(t, err)
+	next := old
+	next.Perm = 0o755
+	assert.ErrorIs(t, workspace.Swap(ctx, w, "f", old, next, nil), workspace.ErrAccessDenied)
+	assert.Equal(t, "f 644 old", formAt(root+"/f"))
+	require.NoError(t, workspace.Swap(ctx, w, "f", old, next, strings.NewReader("old")))
+	assert.Equal(t, "f 755 old", formAt(root+"/f"))
+	assert.Equal(t, "f 644 old", formAt(root+"/hard"))
+	assert.Equal(t, []string{"f", "hard"}, namesIn(t, root))
+}
+
 // A plain conflict does not show the new entry at the path for a moment.
 func TestConflictShowsNothing(t *testing.T) {
 	w, root := local(t)
