@@ -182,6 +182,24 @@ func TestPastedAheadIsNoAnswer(t *testing.T) {
 	assert.NoFileExists(t, b.Project+"/in")
 }
 
+// A loop that reads its requests from the terminal does not ask there: an answer would be
+// read as a request.
+func TestRequestsFromTheTerminal(t *testing.T) {
+	b := clitest.NewBox(t)
+	cmd := b.Command("pk-bash", "--loop")
+	var out bytes.Buffer
+	user, tty := clitest.Terminal(t)
+	cmd.Stdin, cmd.Stdout = tty, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	_, err := user.WriteString(`{"command":"touch in"}` + "\n\x04")
+	require.NoError(t, err)
+	require.NoError(t, cmd.Run())
+	tty.Close()
+	assert.Contains(t, out.String(), `"exit_status":126`)
+	assert.Contains(t, out.String(), "no terminal to ask on: the loop reads its requests from it: use --yes, or --confirm-command")
+	assert.NoFileExists(t, b.Project+"/in")
+}
+
 func TestGarbageIsNoAnswer(t *testing.T) {
 	b := clitest.NewBox(t)
 	_, status := ask(t, b, func(user *terminal) {

@@ -83,7 +83,12 @@ func (t *turn) confirm(q shell.Question, j *job) (yes bool, reason string, err e
 		}
 	}
 	t.asked = cmp.Or(a.program, "terminal")
-	if yes, reason, err = t.ask(q, j, a.program); err == nil {
+	if a.program == "" && t.loop && cli.Terminal(t.ctx.Stdin) {
+		err = fmt.Errorf("%w: the loop reads its requests from it", shell.ErrNoTerminal)
+	} else {
+		yes, reason, err = t.ask(q, j, a.program)
+	}
+	if err == nil {
 		err = t.recordAnswer(q, j, yes, reason)
 	}
 	switch {
