@@ -400,6 +400,9 @@ func (j *job) blocked(r *shell.Result, closed func(string) bool) []blocked.Fact 
 // does not count.
 func nameLimit(r *shell.Result, box *limits.Box, used time.Duration) {
 	death := r.Signal
+	if end := syscall.Signal(r.Status - 128); end == syscall.SIGXCPU || end == syscall.SIGXFSZ {
+		death = end // of its last process, as a shell tells it
+	}
 	if slices.Contains(r.Sent, syscall.SIGKILL) {
 		death = 0
 	}

@@ -689,11 +689,16 @@ func TestTooFewDescriptors(t *testing.T) {
 
 // A command that survives SIGXCPU dies of SIGKILL, and only its processor time tells which
 // limit that was.
-func TestProcessorTimeNamesTheLimit(t *testing.T) {
+func TestLimitsAreNamed(t *testing.T) {
 	b := clitest.NewBoxInOneRow(t)
 	got := run(t, b, `trap "" XCPU; while :; do :; done`, "--cpu-time", "1", "--json")
 	assert.Equal(t, 137, got.Status)
 	assert.Contains(t, got.Stdout, `"limit":"cpu-time"`)
+	for _, command := range []string{"head -c 9000 /dev/zero >f", "head -c 9000 /dev/zero >f; exit $?"} {
+		got = run(t, b, command, "--file-size", "4K", "--json")
+		assert.Equal(t, 153, got.Status, got.Stdout)
+		assert.Contains(t, got.Stdout, `"limit":"file-size"`)
+	}
 }
 
 // TestFirstThreadEnded leaves a process whose first thread has ended: it is a zombie that runs.

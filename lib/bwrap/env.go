@@ -44,7 +44,7 @@ var gitIdentity = words(`GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_AUTHOR_DATE
 // secretWords mark a secret if they are one of a name's words (between underscores);
 // secretParts do so anywhere in the name.
 var (
-	secretWords = words(`KEYS AUTH PASS PWD PAT COOKIE CREDS DSN SESSION SK`)
+	secretWords = words(`KEYS AUTH AUTHORIZATION BEARER JWT PASS PWD PAT COOKIE COOKIES CREDS DSN SESSION SK`)
 	secretParts = words(`TOKEN SECRET PASSW PASSPHRASE CREDENTIAL PRIVATE WEBHOOK`)
 )
 
@@ -54,6 +54,11 @@ var codeParts = words(`-javaagent: -agentlib: -agentpath: -toolexec -XX:OnError 
 
 // secretMarks are the first words of private keys, and their name in JSON.
 var secretMarks = []string{"PRIVATE KEY-----", `"private_key"`}
+
+// secretStarts begin the tokens of services that mark theirs, the headers that carry one,
+// and JSON Web Tokens (RFC 7519), whose first part begins with {" in base64.
+var secretStarts = append(words(`ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- npm_ pypi- hf_ xoxb- xoxp- xoxa- xapp-
+	sk-ant- sk-proj- sk_live_ rk_live_ AKIA ASIA AIza eyJ`), "Bearer ", "Basic ")
 
 // ownNames are set by pk, and the caller's value is not passed on.
 var ownNames = words(`TMPDIR`)
@@ -78,10 +83,14 @@ func dropped(name, value string) string {
 		return "is named like a secret"
 	case holds(value, codeParts):
 		return "carries code"
-	case hasPassword(value), holds(value, secretMarks):
+	case hasPassword(value), holds(value, secretMarks), isToken(value):
 		return "holds a secret"
 	}
 	return ""
+}
+
+func isToken(value string) bool {
+	return len(value) >= 20 && slices.ContainsFunc(secretStarts, func(p string) bool { return strings.HasPrefix(value, p) })
 }
 
 func holds(value string, parts []string) bool {

@@ -30,6 +30,9 @@ func TestDroppedVariables(t *testing.T) {
 		{"MAVEN_OPTS=-javaagent:x.jar", true}, {"GOFLAGS=-toolexec=x", true}, {"MAKEFLAGS=--eval=x", true},
 		{"RUSTC_WRAPPER=x", true}, {"npm_config_script_shell=x", true},
 		{"LIST=a http://x/ http://u:p@h", true},
+		{"HTTP_AUTHORIZATION=x", true}, {"BEARER=x", true}, {"CI_JOB_JWT=x", true}, {"COOKIES=x", true}, {"HDR=Bearer 0123456789abcdef", true},
+		{"GH=ghp_0123456789abcdef0123", true}, {"ID=eyJhbGciOiJub25lIn0.e30.", true},
+		{"HDR=Bearer of news", false}, {"A=eyJ", false}, {"KIND=npm_package", false}, {"AUTHORS=me", false},
 
 		{"SSH_AUTH_SOCK=x", true}, {"DBUS_SESSION_BUS_ADDRESS=x", true}, {"DISPLAY=:0", true}, {"TMUX=x", true},
 		{"TMUX_PANE=x", true}, {"DOCKER_HOST=x", true}, {"XDG_RUNTIME_DIR=x", true}, {"VSCODE_IPC_HOOK=x", true},
