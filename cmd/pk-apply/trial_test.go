@@ -151,17 +151,17 @@ var scenes = []scene{
 	{"directories that git ignores", "seen/a: 1", func(t *testing.T, g *ground) {
 		g.host(t, `git init -q; printf '/build/\nnode_modules\n' >.gitignore; mkdir build; echo 1 >build/old`)
 		g.trial(t, `mkdir build/deep seen/node_modules build.d; echo 1 >build/deep/x; echo 1 >build/old2; echo 2 >seen/a; echo 1 >seen/node_modules/y; echo 1 >build.d/z; echo 1 >seen.log`)
-		g.changes(t, "A | build/deep/ | ignored by git, 1 entries (--all lists them)", "A | build/old2", "A | build.d/", "A | build.d/z", "M | seen/a", "A | seen/node_modules/ | ignored by git, 1 entries (--all lists them)", "A | seen.log")
+		g.changes(t, "A | build/deep/ | ignored by git, 1 entry (--all lists them)", "A | build/old2", "A | build.d/", "A | build.d/z", "M | seen/a", "A | seen/node_modules/ | ignored by git, 1 entries (--all lists them)", "A | seen.log")
 		all := g.diff(t, "--all")
 		assert.Equal(t, 1, all.Status)
 		assert.Contains(t, all.Stdout, "A\tbuild/deep/\nA\tbuild/deep/x\n")
 		assert.Contains(t, all.Stdout, "A\tseen/node_modules/\nA\tseen/node_modules/y\n")
 		assert.NotContains(t, all.Stdout, "ignored")
 		g.trial(t, `echo '!node_modules' >>.gitignore`) // the rules are the host's until it lands
-		assert.Contains(t, g.diff(t).Stdout, "A\tseen/node_modules/\tignored by git, 1 entries (--all lists them)\n")
+		assert.Contains(t, g.diff(t).Stdout, "A\tseen/node_modules/\tignored by git, 1 entry (--all lists them)\n")
 	}},
 	{"changes in directories that git ignores", "a: 1", func(t *testing.T, g *ground) {
-		const folded = "ignored by git, 1 entries (--all lists them)"
+		const folded = "ignored by git, 1 entry (--all lists them)"
 		g.host(t, `git init -q; printf 'vendor/\nbuild/\n' >.gitignore; mkdir vendor; echo 1 >vendor/tracked; git add -f .; git commit -qm 1; echo 1 >vendor/old`)
 		g.trial(t, `echo evil >>vendor/tracked; chmod 777 vendor; mkdir -m 777 vendor/w; echo 1 >vendor/w/f; mkdir -m 777 build; echo 1 >build/x; ln -s / build/out`)
 		g.changes(t, "A | build/ | 0777; "+folded, `A | build/out | stays: the link is absolute: "/" (--links lands it)`, "P | vendor/ | 0755 -> 0777", "M | vendor/tracked", "A | vendor/w/ | 0777; "+folded)
@@ -481,7 +481,7 @@ var scenes = []scene{
 		assert.Zero(t, got.Status)
 		_, rest, _ := strings.Cut(got.Stderr, "trial-")
 		name := "trial-" + rest[:10]
-		assert.Contains(t, g.Run(t, "pk-diff").Stdout, name+"\t1 entries")
+		assert.Contains(t, g.Run(t, "pk-diff").Stdout, name+"\t1 entry")
 		assert.Equal(t, clitest.Outcome{Stdout: "M\ta\n", Status: 1}, g.Run(t, "pk-diff", "--session", name))
 		g.Env = append(g.Env, "PK_SESSION="+name)
 		assert.Equal(t, clitest.Outcome{Stdout: "M\ta\n", Status: 1}, g.Run(t, "pk-diff"))

@@ -82,7 +82,7 @@ func TestKeptServer(t *testing.T) {
 	assert.Contains(t, got.Stderr, "it is in use")
 
 	got = b.Run(t, "pk-sweep", "--session", "s", "--background", "-v")
-	assert.Equal(t, clitest.Outcome{Stdout: "ended what 1 commands of session \"s\" had left running\n"}, got)
+	assert.Equal(t, clitest.Outcome{Stdout: "ended what 1 command of session \"s\" had left running\n"}, got)
 	assert.Equal(t, 7, run(t, b, get, options...).Status)
 	assert.Equal(t, clitest.Outcome{}, b.Run(t, "pk-sweep", "--session", "s"))
 	assert.Equal(t, clitest.Outcome{}, b.Run(t, "pk-sweep", "--session", "s", "--background"))

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/cli"
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/objects"
@@ -45,7 +46,7 @@ func (p *printer) gather(lines []line) []line {
 			if head.remark != "" {
 				head.remark += "; "
 			}
-			head.remark += fmt.Sprintf("ignored by git, %d entries (--all lists them)", entries)
+			head.remark += fmt.Sprintf("ignored by git, %s (--all lists them)", cli.Count(entries, "entry", "entries"))
 		}
 		kept = append(kept, others...)
 	}

@@ -402,7 +402,7 @@ func (p *printer) stats(s *trialflags.Selection) error {
 	if p.zero {
 		return nil
 	}
-	_, err := fmt.Fprintf(p.out, "%d files, +%d -%d\n", files, gained, lost)
+	_, err := fmt.Fprintf(p.out, "%s, +%d -%d\n", cli.Count(files, "file", "files"), gained, lost)
 	return err
 }
 

@@ -205,7 +205,7 @@ func (o *options) list(ctx *cli.Context) error {
 		}
 		about := "nothing to land"
 		if s.Entries > 0 || s.Commits {
-			about = fmt.Sprintf("%d entries, begun %s ago", s.Entries, cli.Age(time.Since(s.Began)))
+			about = fmt.Sprintf("%s, begun %s ago", cli.Count(s.Entries, "entry", "entries"), cli.Age(time.Since(s.Began)))
 		}
 		if s.Commits {
 			about += ", commits"

@@ -85,7 +85,7 @@ func (r *reporter) endBackground(base string) {
 			r.ctx.Report(err)
 		}
 		if r.verbose {
-			fmt.Fprintf(r.out, "ended what %d commands of session %q had left running\n", ended, name)
+			fmt.Fprintf(r.out, "ended what %s of session %q had left running\n", cli.Count(ended, "command", "commands"), name)
 		}
 	}
 	r.recover(base)
@@ -183,10 +183,7 @@ func size(u session.Usage) string {
 	if u.AtLeast {
 		text = "at least " + text
 	}
-	if u.Entries == 1 {
-		return text + " in 1 entry"
-	}
-	return fmt.Sprintf("%s in %d entries", text, u.Entries)
+	return text + " in " + cli.Count(u.Entries, "entry", "entries")
 }
 
 // record is one line of --json.

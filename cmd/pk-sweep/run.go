@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -113,10 +114,10 @@ func parseAge(v string) (time.Duration, error) {
 }
 
 // check refuses combinations that mean nothing, before anything is opened.
-func (o *options) check(args []string) error {
+func (o *options) check(ctx *cli.Context) error {
 	switch {
-	case len(args) > 0:
-		return cli.WithHint(cli.Usage("unexpected operand %q", args[0]), "name a session with --session, a directory with --base")
+	case len(ctx.Args) > 0:
+		return cli.WithHint(cli.Usage("unexpected operand %q", ctx.Args[0]), "name a session with --session, a directory with --base")
 	case o.age && o.sweep.All:
 		return cli.Usage("--older-than cannot be used with --all, which removes sessions of any age")
 	case o.age && len(o.sessions) > 0:
@@ -133,16 +134,19 @@ func (o *options) check(args []string) error {
 			return cli.Invalid(err)
 		}
 	}
-	return o.checkBases()
+	return o.checkBases(ctx)
 }
 
 // checkBases refuses places where a directory called workspace-x is likely to
 // be a user's work.
-func (o *options) checkBases() error {
+func (o *options) checkBases(ctx *cli.Context) error {
 	for _, base := range o.bases {
 		real, err := filepath.Abs(base)
 		if err == nil {
 			real, err = filepath.EvalSymlinks(real)
+		}
+		if errors.Is(err, os.ErrNotExist) {
+			ctx.Warn("%q does not exist", base)
 		}
 		if err == nil && confine.DeniedRoot(real, os.Getenv("HOME")) {
 			return cli.Usage("--base %q is a home or a system directory, not one of session directories", base)
@@ -152,7 +156,7 @@ func (o *options) checkBases() error {
 }
 
 func (o *options) run(ctx *cli.Context) error {
-	if err := o.check(ctx.Args); err != nil {
+	if err := o.check(ctx); err != nil {
 		return err
 	}
 	if len(o.bases) == 0 {

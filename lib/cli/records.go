@@ -165,6 +165,14 @@ func (ctx *Context) ReadAll() (string, error) {
 	return string(text), nil
 }
 
+// Count formats a number of things: "1 file", "2 files".
+func Count[N ~int | ~int64](n N, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
 // Age formats a duration for people: "59s", "5m", "47h", "2d".
 func Age(d time.Duration) string {
 	switch d = max(d, 0); {
