@@ -151,7 +151,7 @@ var scenes = []scene{
 	{"directories that git ignores", "seen/a: 1", func(t *testing.T, g *ground) {
 		g.host(t, `git init -q; printf '/build/\nnode_modules\n' >.gitignore; mkdir build; echo 1 >build/old`)
 		g.trial(t, `mkdir build/deep seen/node_modules build.d; echo 1 >build/deep/x; echo 1 >build/old2; echo 2 >seen/a; echo 1 >seen/node_modules/y; echo 1 >build.d/z; echo 1 >seen.log`)
-		g.changes(t, "A | build/deep/ | ignored by git, 1 entry (--all lists them)", "A | build/old2", "A | build.d/", "A | build.d/z", "M | seen/a", "A | seen/node_modules/ | ignored by git, 1 entries (--all lists them)", "A | seen.log")
+		g.changes(t, "A | build/deep/ | ignored by git, 1 entry (--all lists them)", "A | build/old2", "A | build.d/", "A | build.d/z", "M | seen/a", "A | seen/node_modules/ | ignored by git, 1 entry (--all lists them)", "A | seen.log")
 		all := g.diff(t, "--all")
 		assert.Equal(t, 1, all.Status)
 		assert.Contains(t, all.Stdout, "A\tbuild/deep/\nA\tbuild/deep/x\n")

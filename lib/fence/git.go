@@ -116,7 +116,7 @@ func (f *Fence) nameOutside(found map[string][]gitdir.Repo) error {
 	return nil
 }
 
-// behindLinks lists the places behind links that branches of the host's have at protected names:
+// behindLinks lists the places behind links that commits of the host's have at protected names:
 // the host may check them out.
 func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected) {
 	for _, b := range f.branches {
@@ -126,10 +126,10 @@ func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected) {
 				names = append(names, name)
 			}
 		}
-		links, save := gitland.LinksOfBranches(f.gitState(), b.GitDir, b.WorkTree, names)
+		links, save := gitland.LinksOfHistory(f.gitState(), b.GitDir, b.WorkTree, names)
 		f.saves = append(f.saves, save)
 		for _, link := range links {
-			p := bwrap.Protected{Rule: fmt.Sprintf("%sa link of a branch leads there from %q", gitRule, link.Name), Default: true}
+			p := bwrap.Protected{Rule: fmt.Sprintf("%sa link of a commit leads there from %q", gitRule, link.Name), Default: true}
 			if p.Path = filepath.Join(b.WorkTree, link.Place); filepath.IsAbs(link.Place) {
 				trail, _ := confine.Follow(link.Place) // an error ends the way
 				for _, l := range trail.Links {

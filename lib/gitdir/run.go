@@ -337,7 +337,7 @@ func listFile(state, root string) string {
 	return filepath.Join(state, listDir, fmt.Sprintf(listPrefix+"%x", sha256.Sum256([]byte(root))))
 }
 
-// LinksPrefix begins the names of lists that can be made again.
+// LinksPrefix begins the names of the lists of links in histories.
 const LinksPrefix = "links-"
 
 // ListFile is the path of another list in a state directory, for SaveList.

@@ -1,6 +1,7 @@
 package gitdir
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -8,8 +9,8 @@ import (
 	"strings"
 )
 
-// SweepLists removes the lists of roots and of links (LinksPrefix) from a state directory that are
-// old. The next command in a root makes them again.
+// SweepLists removes the lists of roots from a state directory that are old, which the next command
+// in a root makes again, and those of links (LinksPrefix) whose git directory is gone.
 func SweepLists(state string, old func(path string) bool) error {
 	var errs []error
 	for _, dir := range []string{state, filepath.Join(state, listDir)} { // an earlier version had them in state
@@ -22,12 +23,29 @@ func SweepLists(state string, old func(path string) bool) error {
 			switch {
 			case strings.HasPrefix(e.Name(), listPrefix) && old(path):
 				errs = append(errs, sweepList(state, path))
-			case strings.HasPrefix(e.Name(), LinksPrefix) && old(path):
+			case strings.HasPrefix(e.Name(), LinksPrefix) && old(path) && !ofRepository(path), strings.HasPrefix(e.Name(), "linked-"): // these are an earlier version's
 				errs = append(errs, os.Remove(path))
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// ofRepository reports whether the git directory of a list of links is there.
+func ofRepository(path string) bool {
+	var list struct {
+		Common string `json:"common"`
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if json.NewDecoder(f).Decode(&list) != nil || list.Common == "" {
+		return false
+	}
+	_, err = os.Lstat(list.Common)
+	return err == nil
 }
 
 // sweepList removes a list, unless a command in its root runs or is due: without the list,

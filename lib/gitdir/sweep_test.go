@@ -1,6 +1,7 @@
 package gitdir
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,9 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A sweep removes the lists that the next command can make again, and no others.
+// A sweep removes the lists that the next command can make again, those of links whose git directory
+// is gone, and no others.
 func TestSweepLists(t *testing.T) {
 	state := t.TempDir()
+	for name, common := range map[string]string{"links-d": state, "links-e": state + "/gone"} {
+		require.NoError(t, SaveList(filepath.Join(state, listDir, name), fmt.Appendf(nil, `{"common":%q}`+"\nx", common)))
+	}
 	for _, name := range []string{"links-a", "other", "lists/links-b", "lists/linked-b", "lists/list-c"} {
 		require.NoError(t, SaveList(filepath.Join(state, name), nil))
 	}
@@ -24,5 +29,5 @@ func TestSweepLists(t *testing.T) {
 			left = append(left, e.Name())
 		}
 	}
-	assert.Equal(t, []string{"lists", "lock", "other", "linked-b"}, left)
+	assert.Equal(t, []string{"lists", "lock", "other", "links-d"}, left)
 }

@@ -1,17 +1,21 @@
 package gitland
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -108,9 +112,7 @@ func (l *treeLinks) behind(tree string) (list []Behind, err error) {
 			w.step(w.queue[0])
 		}
 	}
-	return slices.SortedFunc(maps.Keys(w.found), func(a, b Behind) int {
-		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Place, b.Place))
-	}), w.err
+	return sortedBehind(w.found), w.err
 }
 
 func (w *linkWalk) list(tree string) (list []objects.Entry) {
@@ -258,191 +260,215 @@ func (w *linkWalk) end(s way) {
 	}
 }
 
-// maxTips bounds the new commits that are read at a start, and those that are read again: the
-// rest is for the next starts. Of more commits with links than maxKept those are remembered whose
-// links no other one has.
+// Bounds of what one start reads of a history: a commit counts as commitCost, its directory by its
+// entries, and one with links as linksCost. The next starts read on. maxLost bounds the commits that
+// each start tries to read again.
 const (
-	maxTips = 64
-	maxKept = 256
+	maxHistory = 1_000_000
+	linksCost  = 200
+	maxLost    = 64
 )
 
-// tips holds the links of branches, as they were read last.
-type tips struct {
-	Key  string           `json:"key"`  // of the names
-	Dirs map[string]int64 `json:"dirs"` // ctimes of the directories of references, and of packed-refs
-	List []Behind         `json:"list"`
-	More bool             `json:"more"` // commits are left for the next start
-	Size int64            `json:"size"` // of the file of landed ones (noteLinked)
-	Last string           `json:"last"` // the one that was read again last
+// history is what has been read of the commits of a git directory, for one work tree of it. In its
+// file the IDs of the commits follow: it is the only place that has those of references that are
+// gone, so no sweep removes it as long as the git directory is there.
+type history struct {
+	Common string           `json:"common"`
+	Names  []string         `json:"names"` // protected ones, for which it was read
+	Dirs   map[string]int64 `json:"dirs"`  // when files and directories of references have changed
+	List   []Behind         `json:"list"`
+	Todo   []string         `json:"todo"` // commits that are to be read next, with all in their histories
+	Lost   []string         `json:"lost"` // commits that could not be read, as those of a partial clone
 }
 
-// commitLinks holds the links of a commit.
-type commitLinks struct {
-	Again bool     `json:"again,omitempty"` // it has to be read again: for other names, or not all could be read
-	List  []Behind `json:"list,omitempty"`
-}
+// maxNames bounds the names of a history, which grow as the protected names change.
+const maxNames = 10_000
 
-// LinksOfBranches lists the places behind links of the branches and tags of a git directory of
-// the host's, for names in a work tree; and of those that branches had before, as long as the
-// host has the commits. It reads only new commits: save keeps the others in a file of a directory.
-func LinksOfBranches(in, common, workTree string, names []string) (list []Behind, save func()) {
-	sum := sha256.Sum256([]byte(common + "\x00" + workTree))
-	file := gitdir.ListFile(in, gitdir.LinksPrefix+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
-	landed, _ := os.ReadFile(linkedFile(in, common))
-	slices.Sort(names)
-	sum = sha256.Sum256([]byte(strings.Join(names, "\x00")))
-	t, known := tips{}, map[string]commitLinks{}
-	text, _ := os.ReadFile(file)
-	saved := json.NewDecoder(bytes.NewReader(text))
-	key := fmt.Sprintf("%x", sum[:8])
-	if err := saved.Decode(&t); err == nil && t.Key == key && t.Size == int64(len(landed)) && t.unchanged(common) {
-		return t.List, func() {}
-	} else if err != nil || saved.Decode(&known) != nil {
-		t, known = tips{}, map[string]commitLinks{}
-	}
-	if t.Key != key {
-		for id, c := range known {
-			known[id] = commitLinks{true, c.List}
+// LinksOfHistory lists the places behind links of all commits to which the references of a git
+// directory of the host's lead, or once did, for names in a work tree. Only new commits are read:
+// save keeps what was found in a file of a directory.
+func LinksOfHistory(in, common, workTree string, names []string) (list []Behind, save func()) {
+	file := historyFile(in, common, workTree)
+	t, seen := readHistory(file)
+	isNew := slices.ContainsFunc(names, func(name string) bool { _, known := slices.BinarySearch(t.Names, name); return !known })
+	if isNew || t.Common != common {
+		if len(t.Names) > maxNames {
+			t.Names = nil
 		}
+		t.Names = slices.Compact(slices.Sorted(slices.Values(append(t.Names, names...))))
+		t.Common, t.Dirs, t.Todo, t.Lost, seen = common, nil, nil, nil, func() *idSet { return new(idSet) }
 	}
-	t.Key = key
-	t.Size = int64(len(landed))
-	if t.update(common, workTree, names, strings.Fields(string(landed)), known) != nil {
+	if t.isCurrent() {
+		return t.List, func() {}
+	}
+	ids := seen()
+	if t.read(workTree, ids) != nil {
 		return t.List, func() {} // what pk cannot read, git cannot check out
 	}
 	return t.List, func() {
-		head, herr := json.Marshal(t)
-		rest, rerr := json.Marshal(known)
-		if herr == nil && rerr == nil {
-			_ = gitdir.SaveList(file, append(head, rest...)) // without it the next command reads all again
+		if head, err := json.Marshal(t); err == nil {
+			_ = gitdir.SaveList(file, append(append(head, '\n'), ids.sorted()...)) // without it the next start reads all again
 		}
 	}
 }
 
-// linkedFile has the commits with links that commands have landed in a git directory, a line each. The
-// bounds of LinksOfBranches are not for them: a command could choose which of them the next start does
-// not read. No sweep removes the file, since no start could make it again.
-func linkedFile(in, common string) string {
-	sum := sha256.Sum256([]byte(common))
-	return gitdir.ListFile(in, "linked-"+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
+func historyFile(in, common, workTree string) string {
+	sum := sha256.Sum256([]byte(common + "\x00" + workTree))
+	return gitdir.ListFile(in, gitdir.LinksPrefix+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
 }
 
-// noteLinked adds a commit to the file of landed ones.
-func (g *guard) noteLinked(id string) error {
-	if g.layer.State == "" {
-		return nil
+// readHistory reads the file of a history; one that is missing is empty.
+func readHistory(file string) (t history, seen func() *idSet) {
+	f, err := os.Open(file)
+	if err != nil {
+		return t, func() *idSet { return new(idSet) }
 	}
-	file := linkedFile(g.layer.State, g.repo.host)
-	text, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, os.ErrNotExist) || bytes.Contains(text, []byte(id)) {
-		return err
+	in := bufio.NewReader(f)
+	head, err := in.ReadBytes('\n')
+	if err == nil && json.Unmarshal(head, &t) != nil {
+		t = history{}
 	}
-	return gitdir.SaveList(file, append(text, id+"\n"...))
+	return t, func() *idSet {
+		defer f.Close()
+		data, err := io.ReadAll(in)
+		if err != nil {
+			return new(idSet)
+		}
+		return &idSet{data: data}
+	}
 }
 
-// unchanged reports whether the references are those of before. Each change of one changes its
+// isCurrent reports whether there is nothing to read: each change of a reference changes its
 // directory, or packed-refs.
-func (t *tips) unchanged(common string) bool {
+func (t *history) isCurrent() bool {
 	for name, ctime := range t.Dirs {
-		if refs.Changed(common, name) != ctime {
+		if refs.Changed(t.Common, name) != ctime {
 			return false
 		}
 	}
-	return len(t.Dirs) > 0 && !t.More
+	return len(t.Dirs) > 0 && len(t.Todo)+len(t.Lost) == 0
 }
 
-// update reads the commits that are new, and some that have to be read again.
-func (t *tips) update(common, workTree string, names, landed []string, known map[string]commitLinks) error {
-	format, _, err := objects.FormatOf(common)
+// read reads the commits that are new, as far as it may.
+func (t *history) read(workTree string, seen *idSet) error {
+	format, _, err := objects.FormatOf(t.Common)
 	if err != nil {
 		return err
 	}
-	db, err := objects.Open(filepath.Join(common, "objects"), format)
+	db, err := objects.Open(filepath.Join(t.Common, "objects"), format)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	links := treeLinks{names: map[string][]string{}, tree: remembering(db.Tree), read: db.Read, workTrees: []string{workTree}}
-	for _, name := range names {
+	for _, name := range t.Names {
 		first, _, _ := strings.Cut(strings.ToLower(name), "/")
 		links.names[first] = append(links.names[first], name)
 	}
+	seen.size = format.Size()
 	now := refs.Now().UnixNano()
-	ids, dirs := refs.Tips(refs.Host{Common: common, Git: common, HexLen: 2 * format.Size()}, t.Dirs)
+	ids, dirs := refs.Tips(refs.Host{Common: t.Common, Git: t.Common, HexLen: 2 * format.Size()}, t.Dirs)
 	t.Dirs = dirs
 	for name, ctime := range dirs {
-		if ctime > now-settled { // a later change may not show
-			t.Dirs[name] = 0
+		t.Dirs[name] = min(ctime, now-settled) // a later change may not show
+	}
+	again := t.Lost[:min(len(t.Lost), maxLost)]
+	queue := slices.Concat(again, t.Todo, ids)
+	t.Lost = t.Lost[len(again):]
+	left, without, found := maxHistory, map[string]bool{}, map[Behind]bool{}
+	for ; len(queue) > 0 && left > 0; queue = queue[1:] {
+		id := queue[0]
+		if seen.has(id) {
+			continue
 		}
-	}
-	isNew := func(id string) bool {
-		_, is := known[id]
-		return !is
-	}
-	fresh := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !isNew(id) || slices.Contains(landed, id) })
-	landed = slices.DeleteFunc(slices.Clone(landed), func(id string) bool { return !isNew(id) || !db.Has(id) })
-	var again []string
-	for _, id := range slices.Sorted(maps.Keys(known)) {
-		if known[id].Again {
-			again = append(again, id)
+		h, err := db.Header(id)
+		left -= commitCost
+		if err == nil && h.Tree != "" {
+			err = links.add(h.Tree, without, found, &left)
 		}
-	}
-	after, _ := slices.BinarySearch(again, t.Last+" ") // in turn: some can never be read
-	again = slices.Concat(again[after:], again[:after])
-	again = again[:min(len(again), maxTips)]
-	if len(again) > 0 {
-		t.Last = again[len(again)-1]
-	}
-	trees := map[string]commitLinks{}
-	for _, id := range slices.Concat(landed, fresh[:min(len(fresh), maxTips)], again) {
-		c := readLinks(db, &links, id, trees)
-		if c.Again {
-			c.List = append(slices.Clip(c.List), known[id].List...)
+		if err != nil {
+			t.Lost = append(t.Lost, id) // a partial clone may get it later, and a shallow one its parents
 		}
-		known[id] = c
+		if err == nil || !errors.Is(err, objects.ErrNotFound) {
+			seen.add(id)
+		}
+		queue = append(queue, h.Parents...)
 	}
-	t.More = len(fresh) > maxTips || slices.ContainsFunc(slices.Collect(maps.Values(known)), func(c commitLinks) bool { return c.Again })
-	t.forget(db, known, ids)
+	t.Todo = queue
+	for _, b := range t.List {
+		found[b] = true
+	}
+	t.List = sortedBehind(found)
 	return nil
 }
 
-// forget lists the links of all commits, and drops commits that are of no use. A command can move
-// or delete a branch whose commit has links: git on the host finds it all the same, in a log or
-// below refs/pk.
-func (t *tips) forget(db *objects.Database, known map[string]commitLinks, ids []string) {
-	t.List = nil
-	kept, is := 0, map[string]bool{}
-	for _, id := range ids {
-		is[id] = true
+// add adds the places behind links of a tree. without has what trees have at the first parts of the
+// names, of those that have no link there: most commits have the same.
+func (l *treeLinks) add(tree string, without map[string]bool, found map[Behind]bool, left *int) error {
+	top, err := l.tree(tree)
+	if err != nil {
+		return err
 	}
-	others := slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(id string) bool { return is[id] })
-	for _, id := range append(ids, others...) {
-		more := slices.DeleteFunc(slices.Clone(known[id].List), func(b Behind) bool { return slices.Contains(t.List, b) })
-		if !is[id] && (len(known[id].List) == 0 || kept >= maxKept && (len(more) == 0 || kept >= maxEntries) || !db.Has(id)) {
-			delete(known, id)
-			continue
+	*left -= len(top)
+	key := ""
+	for _, e := range top {
+		if (e.Mode == unix.S_IFDIR || e.Mode == index.ModeLink) && l.names[strings.ToLower(e.Name)] != nil {
+			key += e.Name + "/" + e.ID + "/"
 		}
-		if len(known[id].List) > 0 {
-			kept++
+	}
+	if key == "" || without[key] {
+		return nil
+	}
+	*left -= linksCost
+	list, err := l.behind(tree)
+	if err == nil && len(list) == 0 {
+		without[key] = true
+	}
+	for _, b := range list {
+		found[b] = true
+	}
+	return err
+}
+
+func sortedBehind(found map[Behind]bool) []Behind {
+	return slices.SortedFunc(maps.Keys(found), func(a, b Behind) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Place, b.Place))
+	})
+}
+
+// idSet is a set of object IDs.
+type idSet struct {
+	size int    // of an ID, in bytes
+	data []byte // IDs, sorted
+	more map[string]bool
+}
+
+func (s *idSet) has(id string) bool {
+	raw, err := hex.DecodeString(id)
+	if err != nil || s.more[string(raw)] {
+		return err == nil
+	}
+	at := func(i int) []byte { return s.data[i*s.size : (i+1)*s.size] }
+	i := sort.Search(len(s.data)/s.size, func(i int) bool { return bytes.Compare(at(i), raw) >= 0 })
+	return i < len(s.data)/s.size && bytes.Equal(at(i), raw)
+}
+
+func (s *idSet) add(id string) {
+	if raw, err := hex.DecodeString(id); err == nil {
+		if s.more == nil {
+			s.more = map[string]bool{}
 		}
-		t.List = append(t.List, more...)
+		s.more[string(raw)] = true
 	}
 }
 
-// readLinks reads the links of a commit, or of a tag. trees has those of trees that were read.
-func readLinks(db *objects.Database, links *treeLinks, id string, trees map[string]commitLinks) commitLinks {
-	h, err := db.Header(id)
-	for err == nil && h.Tree == "" && len(h.Parents) == 1 { // a tag
-		h, err = db.Header(h.Parents[0])
+// sorted returns all IDs, one after another.
+func (s *idSet) sorted() (all []byte) {
+	rest := s.data
+	for _, id := range slices.Sorted(maps.Keys(s.more)) {
+		n := s.size * sort.Search(len(rest)/s.size, func(i int) bool { return string(rest[i*s.size:(i+1)*s.size]) >= id })
+		all = append(append(all, rest[:n]...), id...)
+		rest = rest[n:]
 	}
-	if err != nil {
-		return commitLinks{Again: true} // a partial clone may get it later
-	}
-	c, is := trees[h.Tree]
-	if !is && h.Tree != "" {
-		c.List, err = links.behind(h.Tree)
-		c.Again = err != nil
-		trees[h.Tree] = c
-	}
-	return c
+	return append(all, rest...)
 }

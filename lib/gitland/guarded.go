@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -55,8 +54,7 @@ type guard struct {
 	recent   map[string][]objects.Entry
 	follow   treeLinks
 	behind   map[string][]Behind // the links of trees that were read last
-	running  func(tree string) bool
-	letBegin func()
+	unread   []*idSet // of histories of which commits are still to be read; nil: not looked at
 }
 
 // maxGuarded bounds the entries of directories that are compared in one landing. A commit
@@ -81,7 +79,7 @@ func (l *lander) guard(r *repository) *guard {
 	if r.guard != nil {
 		return r.guard
 	}
-	g := &guard{lander: l, repo: r, names: map[string][]string{}, recent: map[string][]objects.Entry{}, behind: map[string][]Behind{}, verdicts: map[string]string{}, budget: maxGuarded, letBegin: func() {}}
+	g := &guard{lander: l, repo: r, names: map[string][]string{}, recent: map[string][]objects.Entry{}, behind: map[string][]Behind{}, verdicts: map[string]string{}, budget: maxGuarded}
 	g.tops = l.heads(r)
 	g.trees = g.tops
 	g.follow = treeLinks{names: g.names, tree: remembering(g.tree), read: r.objects.Read}
@@ -181,6 +179,9 @@ func (g *guard) judge(id string) (why string, err error) {
 		case err != nil:
 			g.verdicts[id] = fmt.Sprintf("its commit %s cannot be read: %v", short(id), err)
 			continue
+		case g.isOwn(c) && !g.isRead(id):
+			g.verdicts[id] = "the history with it has not been read whole: the next command reads on"
+			continue
 		case g.isOwn(c):
 			g.verdicts[id] = ""
 			continue
@@ -263,31 +264,19 @@ func (g *guard) with(tree string, olds []string, all int, dirs bool) (string, er
 	}
 	why, err := g.directory(tree, olds, all, "", dirs)
 	if why == "" && err == nil {
-		why = g.behindLinks(tree, olds)
+		why = g.leads(tree, olds)
 	}
 	return why, err
 }
 
-// behindLinks returns the first protected name that a tree has behind a link of its own, with a
-// content that none of other trees has there, or "". The link may be the host's: the work trees
-// have another commit.
-func (g *guard) behindLinks(tree string, olds []string) string {
-	had := map[objects.Entry]bool{} // places and what is there
-	places := g.links(tree)
-	for _, old := range olds {
-		if len(places) > 0 {
-			for _, b := range g.links(old) {
-				e, _ := g.entry(old, b.Place)
-				e.Name = b.Place
-				had[e] = true
-			}
-		}
-	}
-	for _, b := range places {
-		e, ok := g.entry(tree, b.Place)
-		id := e.ID
-		if e.Name = b.Place; ok && !had[e] && !(e.Mode != unix.S_IFDIR && g.shown(b.Place, e.Mode, id)) {
-			return fmt.Sprintf("programs of the host run %q by a link, %q, of which it has another version", b.Place, b.Name)
+// leads returns why a tree has a link to a place that no command was kept from, or "": git on the
+// host makes the link, and a command may have left a file there. The places behind links of the
+// host's history are protected names.
+func (g *guard) leads(tree string, olds []string) string {
+	for _, b := range g.links(tree) {
+		known := func(old string) bool { return slices.Contains(g.links(old), b) }
+		if !g.within(b.Place) && !slices.ContainsFunc(olds, known) {
+			return fmt.Sprintf("it has a link, %q, that leads to %q, where a command may write", b.Name, b.Place)
 		}
 	}
 	if g.budget < 0 {
@@ -295,6 +284,29 @@ func (g *guard) behindLinks(tree string, olds []string) string {
 	}
 	return ""
 }
+
+// fetched returns why the host must not get a remote branch, which may have any files, or "".
+func (g *guard) fetched(id string) string {
+	seen := map[string]bool{}
+	for queue := []string{id}; len(queue) > 0; queue = queue[1:] {
+		c, err := g.repo.look(queue[0])
+		if err != nil || seen[c.id] || g.isOwn(c) {
+			continue
+		}
+		seen[c.id] = true
+		if g.budget -= commitCost; g.budget < 0 {
+			return tooMany
+		}
+		if why := g.leads(c.tree, g.treesOf(c.up)); why != "" && c.tree != "" {
+			return why
+		}
+		queue = append(queue, c.up...)
+	}
+	return ""
+}
+
+// maxTrees bounds the trees whose links are remembered.
+const maxTrees = 64
 
 // links lists the places in the work trees of the repository that are behind links of a tree. A
 // parent is asked for once more.
@@ -305,141 +317,26 @@ func (g *guard) links(tree string) []Behind {
 	}
 	list, _ = g.follow.behind(tree) // what cannot be read, git cannot check out
 	list = slices.DeleteFunc(list, func(b Behind) bool { return filepath.IsAbs(b.Place) })
-	if len(g.behind) >= maxTips {
+	if len(g.behind) >= maxTrees {
 		clear(g.behind)
 	}
 	g.behind[tree] = list
 	return list
 }
 
-// planted returns why no reference must come to a commit, or "": a command could leave a file at
-// a place behind a link of the commit that was not known when it started, and git on the host
-// makes the link. A file that the commit has there, or a HEAD of the host, git replaces. Commits
-// that may land are noted, so that the next command cannot write there.
-func (g *guard) planted(id string) string {
-	defer func(budget int) { g.budget = budget }(g.budget) // that is for commits, and these are few
-	c, err := g.repo.look(id)
-	if err != nil || c.tree == "" {
-		return ""
-	}
-	noted := false
-	for _, b := range g.links(c.tree) {
-		if g.within(b.Place) {
-			continue
-		}
+// isRead reports whether the links of a commit of the host's are known.
+func (g *guard) isRead(id string) bool {
+	if g.unread == nil {
+		g.unread = []*idSet{}
 		for _, h := range g.tops {
-			if slices.Contains(g.layer.WorkTrees, h.workTree) && !(g.last && g.quiet(h.workTree) && g.harmless(h, b.Place, append(g.treesOf([]string{h.id}), c.tree))) {
-				return fmt.Sprintf("it has a link, %q, that leads to %q, where the work tree has another file, or another command may make one", b.Name, b.Place)
+			t, seen := readHistory(historyFile(g.layer.State, g.repo.host, h.workTree))
+			if ids := seen(); len(t.Todo) > 0 {
+				ids.size = g.repo.hexLen() / 2
+				g.unread = append(g.unread, ids)
 			}
 		}
-		if noted = noted || g.noteLinked(id) == nil; !noted {
-			return fmt.Sprintf("it has a link, %q, that leads to %q, and the list of such links cannot be written", b.Name, b.Place)
-		}
 	}
-	return ""
-}
-
-// maxBisected bounds the commits of a bisect that a command has begun.
-const maxBisected = 20_000
-
-// bisected returns why the host must not go on with a bisect of a command's, or "": git checks out
-// any commit from the good ones, of which some may have landed before, to the bad one.
-func (g *guard) bisected(git string, changes []refs.Change) string {
-	var bad, good []string
-	isGood := func(name, id string) bool {
-		return strings.HasSuffix(name, "-"+id) && !strings.HasPrefix(name, "refs/bisect/skip-")
-	}
-	for _, c := range changes {
-		switch {
-		case !strings.HasPrefix(c.Name, "refs/bisect/") || c.New == "":
-		case isGood(c.Name, c.New):
-			good = append(good, c.New)
-		case !strings.HasSuffix(c.Name, "-"+c.New):
-			bad = append(bad, c.New)
-		}
-	}
-	landed, _ := os.ReadDir(filepath.Join(git, "refs/bisect"))
-	for _, e := range landed {
-		name := "refs/bisect/" + e.Name()
-		if id, _, err := refs.Value(g.repo.refs(git), name); err == nil && isGood(name, id) {
-			good = append(good, id)
-		}
-	}
-	below := g.repo.from(good...)
-	seen := map[string]bool{}
-	for ; len(bad) > 0; bad = bad[1:] {
-		c, err := g.repo.look(bad[0])
-		if err != nil || seen[c.id] || g.repo.reaches(below, c.id, c.date-clocks) {
-			continue
-		}
-		if seen[c.id] = true; len(seen) > maxBisected {
-			return "git bisect has too many commits to choose from"
-		}
-		if why := g.planted(c.id); why != "" {
-			return fmt.Sprintf("git bisect may check out %s: %s", short(c.id), why)
-		}
-		bad = append(bad, c.up...)
-	}
-	return ""
-}
-
-// quiet reports whether no command runs in a work tree, and keeps others from beginning until
-// letBegin.
-func (g *guard) quiet(workTree string) bool {
-	if g.layer.State == "" {
-		return true
-	}
-	if g.running == nil {
-		running, unlock, err := gitdir.Hold(g.layer.State)
-		if err != nil {
-			return false
-		}
-		g.running, g.letBegin = running, func() { unlock(); g.running, g.letBegin = nil, func() {} }
-	}
-	return !g.running(workTree)
-}
-
-// harmless reports whether a work tree has nothing at a path but what one of some trees has there.
-func (g *guard) harmless(h head, place string, trees []string) bool {
-	left := maxEntries
-	var look func(dir, rest string, trees []string) bool
-	look = func(dir, rest string, trees []string) bool {
-		name, rest, _ := strings.Cut(rest, "/")
-		names := []string{name}
-		if name == "" {
-			f, err := os.Open(filepath.Join(h.workTree, dir))
-			if err != nil {
-				return false
-			}
-			defer f.Close()
-			if names, err = f.Readdirnames(left + 1); err != nil && err != io.EOF {
-				return false
-			}
-		}
-		return !slices.ContainsFunc(names, func(name string) bool {
-			path := filepath.Join(dir, name)
-			info, err := os.Lstat(filepath.Join(h.workTree, path))
-			if left--; err != nil {
-				return !fsat.Absent(err)
-			}
-			same, below := false, []string{}
-			for _, tree := range trees {
-				if e, ok := g.entry(tree, name); ok && e.Mode == unix.S_IFDIR {
-					below = append(below, e.ID)
-				} else if ok && !info.IsDir() {
-					same = same || g.same(h.workTree, path, e.Mode, e.ID)
-				}
-			}
-			switch {
-			case left < 0:
-				return true
-			case info.IsDir():
-				return !look(path, rest, below)
-			}
-			return !same && (rest == "" || info.Mode()&os.ModeSymlink != 0) // nothing is below a file
-		})
-	}
-	return look("", place, trees)
+	return !slices.ContainsFunc(g.unread, func(ids *idSet) bool { return !ids.has(id) })
 }
 
 // directory compares a directory with those of the same path in other commits, of which there
@@ -738,20 +635,13 @@ func (g *guard) gitlink(path, id string, added bool) (string, error) {
 	return "", nil
 }
 
-// staged returns why the host must not get changed entries of the index, or "". head is the commit
-// of its HEAD.
-func (g *guard) staged(x *indexes, head string) (string, error) {
+// staged returns why the host must not get changed entries of the index, or "".
+func (g *guard) staged(x *indexes) (string, error) {
 	bares := map[string]bool{}
 	for _, e := range x.changed {
 		added := e.Mode == index.ModeGitlink && !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path })
 		if why, err := g.file(e.Path, e.Mode, e.ID, added); why != "" || err != nil {
 			return why, err
-		}
-		if e.Mode == index.ModeLink && g.protects(e.Path) && !slices.ContainsFunc(g.treesOf([]string{head}), func(tree string) bool {
-			had, ok := g.entry(tree, e.Path)
-			return ok && had.Mode == e.Mode && had.ID == e.ID
-		}) {
-			return fmt.Sprintf("programs of the host run %q, which is a link", e.Path), nil // planted knows those of commits
 		}
 		dir := ""
 		for name := range strings.SplitSeq(e.Path, "/") {
@@ -878,7 +768,6 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) erro
 // tryAside is setAside if the host keeps some references that the command has deleted.
 func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stays map[string]bool) (err error) {
 	g := l.guard(r)
-	bisected := sync.OnceValue(func() string { return g.bisected(git, changes) })
 	hiding, err := g.hiding(r.refs(git), changes, stays)
 	if err != nil {
 		return err
@@ -894,6 +783,8 @@ func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stay
 			c.Aside = "git would take its name for another commit's"
 		case succeeding[c.Name] || g.remoteOf(c.Name) == "":
 			c.Aside, err = g.commit(c.New)
+		case c.New != "":
+			c.Aside = g.fetched(c.New)
 		}
 		if branch := ""; c.Aside == "" && err == nil {
 			if branch, err = g.losesTo(r.refs(git), *c); branch != "" {
@@ -902,9 +793,6 @@ func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stay
 		}
 		if err != nil {
 			return err
-		}
-		if c.Aside == "" && c.New != "" {
-			c.Aside = g.planted(c.New)
 		}
 	}
 	if err := g.succeeded(r.refs(git), changes); err != nil {
@@ -977,8 +865,6 @@ func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stay
 			bad, _, _ := refs.Value(r.refs(git), "refs/bisect/bad")
 			if c.New != "" && !r.isAncestor(c.New, bad, g.before(git).id, heads[git]) {
 				c.Aside = "HEAD does not have it in its history"
-			} else if c.New != "" {
-				c.Aside = bisected()
 			}
 		}
 		if err != nil {

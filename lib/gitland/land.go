@@ -578,14 +578,6 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 			}
 			return fresh[branch]
 		},
-		Bisect: func() string {
-			changes, _, err := refs.Changes(host, upper, l.refOptions(r, out))
-			if err != nil {
-				return err.Error()
-			}
-			defer func() { l.guard(r).letBegin() }()
-			return l.guard(r).bisected(git, changes)
-		},
 		Since: func(name string) time.Time { return time.Unix(0, out.since(path.Join(rel, name))) }, Landed: out.marks(rel),
 		Keep: func(id string) error {
 			kept, err := refs.Keep(host, id, "autostash", l.refOptions(r, out))
@@ -955,9 +947,8 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	o.Held, o.Landed = map[string]time.Time{}, out.refs(rel)
 	o.Switch = func(id string) bool {
 		why, err := l.guard(r).checkedOut(l.guard(r).before(git), id)
-		return why == "" && err == nil && l.guard(r).planted(id) == ""
+		return why == "" && err == nil
 	}
-	defer func() { l.guard(r).letBegin() }()
 	common := out.refs(r.rel)
 	for name, value := range common {
 		if !refs.PerWorktree(name) && name != "logs/HEAD" {

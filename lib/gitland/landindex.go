@@ -132,7 +132,7 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		out.stay(rel, "the index: %s", why)
 		return nil
 	}
-	if why, err := l.guard(r).staged(x, headNow(r.refs(git))); err != nil {
+	if why, err := l.guard(r).staged(x); err != nil {
 		return err
 	} else if why != "" {
 		out.stay(rel, "the index: %s", why)

@@ -9,7 +9,6 @@
 package refs
 
 import (
-	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -200,73 +199,65 @@ func RemotesNamed(h Host, names []string) (map[string][]Remote, error) {
 	return found, errors.Join(err, perr, failed)
 }
 
-// Bounds of Tips. A file takes ten times as long as a line of packed-refs.
-const (
-	maxTips  = 1024
-	maxLoose = 64   // files of each kind of references
-	maxNames = 4096 // in a directory
-)
-
-// Tips returns the IDs of the host's branches, remote branches and tags, of at most maxTips
-// objects, and from at most maxLoose files of each of the three. changed has the results of
-// Changed for the directories of these references, and for packed-refs, before they were read;
-// before is that of the last time. Of many new files in a directory the newest count: a command
-// may have made the others.
+// Tips returns the IDs to which references of the host's lead, and its detached HEADs. changed has
+// the results of Changed for the files and directories that it has read, before that; before is
+// that of the last time. What has not changed since is left out.
 func Tips(h Host, before map[string]int64) (ids []string, changed map[string]int64) {
 	r, err := newReader(h)
 	if err != nil {
 		return nil, nil
 	}
-	changed = map[string]int64{packedRefs: Changed(h.Common, packedRefs)}
+	changed = map[string]int64{}
 	has := map[string]bool{"": true}
 	add := func(id string) {
 		if !has[id] {
 			has[id], ids = true, append(ids, id)
 		}
 	}
-	loose := 0
+	isNew := func(name string) bool {
+		changed[name] = Changed(h.Common, name)
+		return before == nil || before[name] != changed[name]
+	}
+	file := func(name string) {
+		if now, err := r.readLoose(name); err == nil {
+			add(now.id)
+		}
+	}
 	var walk func(dir string)
 	walk = func(dir string) {
-		changed[dir] = Changed(h.Common, dir)
-		f, err := os.Open(filepath.Join(h.Common, dir))
-		if err != nil {
-			return
-		}
-		entries, _ := f.ReadDir(maxNames)
-		f.Close()
-		many := len(entries) > loose && before != nil && before[dir] != changed[dir]
-		times := map[string]int64{}
-		for _, e := range entries {
-			if many || e.IsDir() {
-				times[e.Name()] = Changed(h.Common, dir+"/"+e.Name())
-			}
-		}
-		slices.SortFunc(entries, func(a, b fs.DirEntry) int { // files first
-			return cmp.Or(cmp.Compare(a.Type()&fs.ModeDir, b.Type()&fs.ModeDir), cmp.Compare(times[b.Name()], times[a.Name()]))
-		})
+		last := before[dir]
+		fresh := isNew(dir)
+		entries, _ := os.ReadDir(filepath.Join(h.Common, dir))
 		for _, e := range entries {
 			name := dir + "/" + e.Name()
-			if loose <= 0 {
-				return
-			}
-			if e.IsDir() {
+			switch {
+			case e.IsDir():
 				walk(name)
-			} else if now, err := r.readLoose(name); err == nil {
-				loose--
-				add(now.id)
+			case fresh && (last == 0 || Changed(h.Common, name) >= last):
+				file(name)
 			}
 		}
 	}
-	for _, space := range []string{heads, remotes, tags} {
-		loose = maxLoose
-		walk(strings.TrimSuffix(space, "/"))
+	walk("refs")
+	files := []string{"HEAD"}
+	worktrees, _ := os.ReadDir(filepath.Join(h.Common, "worktrees"))
+	for _, e := range worktrees {
+		files = append(files, "worktrees/"+e.Name()+"/HEAD")
 	}
-	p, _ := r.packed()
-	for _, space := range []string{heads, remotes, tags} {
-		for rest := p.refs[p.find(space):]; len(ids) < maxTips && strings.HasPrefix(p.name(rest), space); {
-			record := p.first(rest)
-			add(record[:p.hexLen])
-			rest = rest[len(record):]
+	for _, name := range files {
+		if isNew(name) {
+			file(name)
+		}
+	}
+	if isNew("logs/" + stash) {
+		stashes, _ := Stashes(h)
+		for _, id := range stashes {
+			add(id)
+		}
+	}
+	if isNew(packedRefs) {
+		if p, err := r.packed(); err == nil {
+			p.each(func(_, id string) bool { add(id); return true })
 		}
 	}
 	return ids, changed

@@ -415,12 +415,7 @@ func bisectNames(_ *lander, data, _ []byte) error {
 }
 
 // bisectLog are commands for `git bisect replay`, except run, which takes a program.
-func bisectLog(l *lander, data, _ []byte) error {
-	if l.Bisect != nil {
-		if why := l.Bisect(); why != "" {
-			return errors.New(why)
-		}
-	}
+func bisectLog(_ *lander, data, _ []byte) error {
 	return eachLine(data, func(line string) error {
 		if line == "" || line[0] == '#' {
 			return nil

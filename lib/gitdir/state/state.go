@@ -38,8 +38,7 @@ type Options struct {
 	Branch  string
 	Follows func(id string, rebase bool) bool
 
-	Fresh  func(branch string) bool // the host did not have it
-	Bisect func() string            // why the host must not go on with the command's bisect, or ""
+	Fresh func(branch string) bool // the host did not have it
 
 	Try bool // change nothing
 
