@@ -530,7 +530,7 @@ func TestLinksOfOtherBranches(t *testing.T) {
 		{"a file that git ignores", "echo conf >>.git/info/exclude; git checkout -q -b dev; ln -s $PWD/conf/local .envrc; git add .envrc; git commit -qm l; git checkout -q main", ":", "mkdir conf; cp EVIL conf/local", "git checkout -q dev; ! test -e .envrc", ""},
 		{"a branch that is new since the last command", "true", "touch seen", "mkdir scripts; cp EVIL scripts/post-checkout", "git checkout -q dev; ! test -e scripts/post-checkout", ""},
 		{"a commit", hooks, evil + "git branch x $(with dev scripts/post-checkout)", ":", "! git rev-parse -q --verify x", `"scripts/post-checkout", of which it has another version`},
-		{"a commit after one of the host's that no branch has", hooks + "; git merge -q dev; git branch -q -d dev; git rm -q .githooks; git commit -qm none", evil + "git branch x $(with HEAD~1 scripts/post-checkout)", ":", "! git rev-parse -q --verify x", `"scripts" by a link, ".githooks", of which it has another version`},
+		{"a commit after one of the host's that no branch has", hooks + "; git merge -q dev; git branch -q -d dev; git rm -q .githooks; git commit -qm none", evil + "git branch x $(with HEAD~1 scripts/post-checkout)", ":", "! git rev-parse -q --verify x", `"scripts/post-checkout", of which it has another version`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -564,6 +564,7 @@ func TestLinksOfBranchesToAllPlaces(t *testing.T) {
 		none   = "git checkout -q feature; ! test -e .envrc"
 		flood  = "for i in $(seq 80); do echo create refs/heads/a$i $(git rev-parse main); done | git update-ref --stdin"
 		plants = `a link, ".envrc", that leads to "conf/envrc"`
+		moved  = `/conf/envrc" appeared or changed while the command ran, where it is protected`
 	)
 	envrc := branch(".envrc conf/envrc")
 	once := envrc + "git checkout -q feature; git rm -q .envrc; git commit -qm none; git checkout -q main" // in a commit before the last one
@@ -590,12 +591,17 @@ func TestLinksOfBranchesToAllPlaces(t *testing.T) {
 		{"a new one after many", "", ":", flood, envrc + "git pack-refs --all", evil, none, ""},
 		{"a new one after many, in a file", "", ":", strings.Replace(flood, "80", "400", 1), envrc, evil, none, ""},
 		{"a new remote one after many", "", ":", flood, envrc + "git update-ref refs/remotes/origin/f feature; git branch -q -D feature", evil, "git checkout -q origin/f; ! test -e .envrc", ""},
-		{"a branch that a command moves to an older commit", "", envrc + "git checkout -q feature; git rm -q .envrc; git commit -qm none; git checkout -q main", ":", "", evil + "; git branch -f feature feature~1", none, plants},
-		{"in the index alone", "", "ln -s conf/envrc .envrc; git add .envrc; git commit -qm link; git rm -q .envrc; git commit -qm none", ":", "", evil + "; git update-index --add --cacheinfo 120000,$(git rev-parse main~1:.envrc),.envrc", "git checkout -q .; ! test -e .envrc", `".envrc", which is a link`},
+		{"a branch that a command moves to an older commit", "", envrc + "git checkout -q feature; git rm -q .envrc; git commit -qm none; git checkout -q main", ":", "", evil + "; git branch -f feature feature~1", none, moved},
+		{"in the index alone", "", "ln -s conf/envrc .envrc; git add .envrc; git commit -qm link; git rm -q .envrc; git commit -qm none", ":", "", evil + "; git update-index --add --cacheinfo 120000,$(git rev-parse main~1:.envrc),.envrc", "git checkout -q .; ! test -e .envrc", moved},
+		{"with the file in the index alone", "", once, ":", "", evil + "; git add conf; rm -r conf; git branch old feature~1", "git checkout -q old; git checkout -q .; ! test -e .envrc", `"conf/envrc", of which it has another version`},
+		{"with the file in a commit that is taken back", "", once, evil + " || :; git add conf; git commit -qm file || :", "", "git branch old feature~1; test $(git log -1 --format=%s) != file || git reset -q HEAD~1", "git checkout -q old; ! test -e .envrc", ""},
+		{"with the file among the untracked ones of a stash", "", once, ":", "", evil + "; git stash -qu || :; git update-ref --no-deref HEAD feature~1; git reset -q", "git checkout -q .; git stash pop || :; ! test -e .envrc", ""},
+		{"where giving up a rebase leads", "", once + "; echo m >>a.txt; git commit -qam m", ":", "", evil + "; ! git rebase feature~1 -x false; git rev-parse feature~1 >.git/rebase-merge/orig-head", "git rebase --abort || :; ! test -e .envrc", ""},
+		{"where ORIG_HEAD is", "", once, ":", "", evil + "; git update-ref ORIG_HEAD feature~1", "git reset -q --hard ORIG_HEAD; ! test -e .envrc", moved},
 		{"of a detached HEAD", "", once, "git update-ref --no-deref HEAD feature~1; git reset -q", "", evil, "git reset -q --hard; ! test -e .envrc", ""},
 		{"one of many that a command makes", "", once, "for i in $(seq 100); do echo create refs/heads/b$i $(git commit-tree -m $i main^{tree}); done >/tmp/l; echo create refs/heads/aold $(git rev-parse feature~1) >>/tmp/l; git update-ref --stdin </tmp/l", "", evil, "git checkout -q aold; ! test -e .envrc", ""},
 		{"where git checkout - goes", "", once, ":", "", evil + "; echo $(git rev-parse main main) 'A <a@x> 1600000000 +0000	checkout: moving from '$(git rev-parse feature~1)' to main' >>.git/logs/HEAD", "git checkout -q - || :; ! test -e .envrc", ""},
-		{"in the range of a bisect", "", once + "; git checkout -q feature; for i in 1 2 3 4; do git commit -q --allow-empty -m $i; done", ":", "", evil + "; git bisect start; git bisect bad feature; git bisect good main", "git bisect bad || :; git bisect bad || :; ! test -e .envrc", "git bisect may check out"},
+		{"in the range of a bisect", "", once + "; git checkout -q feature; for i in 1 2 3 4; do git commit -q --allow-empty -m $i; done", ":", "", evil + "; git bisect start; git bisect bad feature; git bisect good main", "git bisect bad || :; git bisect bad || :; ! test -e .envrc", moved},
 		{"a branch that a command makes, with the file of the host", "", "mkdir conf; echo c >conf/envrc; git add conf; git commit -qm c; " + envrc + "git checkout -q feature; git rm -q .envrc; git commit -qm none; git checkout -q main", ":", "", "git branch old feature~1", "git checkout -q old; test -e .envrc", ""},
 		{"a branch that a command makes, with a directory", "", hooks + "mkdir s; echo c >s/c; git add s; git commit -qm c; " + branch(".githooks s") + "git checkout -q feature; git rm -q .githooks; git commit -qm none; git checkout -q main", "git branch old feature~1", "git branch -q -D old", "cp EVIL s/post-checkout || :; git branch old feature~1", "! test -e s/post-checkout || ! git rev-parse -q --verify old", ""},
 		{"a remote branch that a command fetches", "", envrc + "git clone -q --bare . .git/o; git branch -q -D feature; git reflog expire --all --expire=now; git gc -q --prune=now; git remote add origin .git/o", ":", "", "git fetch -q; " + evil, "! git rev-parse -q --verify origin/feature", plants},
@@ -614,25 +620,34 @@ func TestLinksOfBranchesToAllPlaces(t *testing.T) {
 	}
 }
 
-// Another command runs while the branch lands, and leaves the file later.
-func TestLinksOfBranchesBesideACommand(t *testing.T) {
+// A submodule's commits have links as well, and only the commit of its superproject says which one
+// git checks out.
+func TestLinksOfSubmodules(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
-	g := newGround(t, b, template)
-	g.host(t, g.Project, "git checkout -q -b feature; ln -s conf/envrc .envrc; git add .envrc; git commit -qm link; git rm -q .envrc; git commit -qm none; git checkout -q main")
-	g.inTwo(t, ":", func() {
-		assert.Contains(t, g.fence(t, "git branch old feature~1").Stderr, `a link, ".envrc", that leads to "conf/envrc"`)
-	}, "mkdir conf; cp EVIL conf/envrc")
-	g.host(t, g.Project, "! git rev-parse -q --verify old")
+	for _, first := range []string{"mkdir -p mod2/scripts; cp EVIL mod2/scripts/pc", ":"} {
+		g := newGround(t, b, template)
+		g.host(t, g.Project, g.fill(`git init -q ../module; cd ../module; mkdir .githooks; ln -s ../scripts/pc .githooks/post-checkout; git add .; git commit -qm link; git rm -q .githooks/post-checkout; git commit -q --allow-empty -m none
+			cd ../project; git -c protocol.file.allow=always submodule add -q ../module mod2; git -C mod2 config core.hooksPath .githooks; git commit -qm module`))
+		g.fence(t, g.fill(first+"; git update-index --cacheinfo 160000,$(git -C mod2 rev-parse HEAD~1),mod2; git commit -qm older"))
+		g.fence(t, g.fill("mkdir -p mod2/scripts; cp EVIL mod2/scripts/pc || :"))
+		g.host(t, g.Project, "git submodule update -q || :; ! test -e mod2/scripts/pc")
+	}
 }
 
-// A branch may land before the command leaves the file to which a link of it leads.
-func TestLinksOfBranchesThatLandBefore(t *testing.T) {
+// Another command runs while the branch lands, and leaves the file later; or the same one does.
+func TestLinksOfBranchesAndFilesThatComeLater(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	const older = "git checkout -q -b feature; ln -s conf/envrc .envrc; git add .envrc; git commit -qm link; git rm -q .envrc; git commit -qm none; git checkout -q main"
 	g := newGround(t, b, template)
-	g.host(t, g.Project, "git checkout -q -b feature; ln -s conf/envrc .envrc; git add .envrc; git commit -qm link; git rm -q .envrc; git commit -qm none; git checkout -q main")
+	g.host(t, g.Project, older)
+	g.inTwo(t, ":", func() { g.fence(t, "git branch old feature~1") }, "mkdir conf; cp EVIL conf/envrc")
+	g.host(t, g.Project, "git checkout -q old; ! test -e .envrc")
+
+	g = newGround(t, b, template)
+	g.host(t, g.Project, older)
 	got := g.inSteps(t, "git branch old feature~1; git branch sign", "git show-ref -q --verify refs/heads/sign", "mkdir conf; cp EVIL conf/envrc")
-	assert.Contains(t, got.Stderr, `a link, ".envrc", that leads to "conf/envrc"`)
-	g.host(t, g.Project, "! git rev-parse -q --verify old")
+	assert.Contains(t, got.Stderr, `/conf/envrc" appeared or changed`)
+	g.host(t, g.Project, "git checkout -q old; ! test -e .envrc")
 }
 
 // patiently is wait for a landing on a busy machine.
