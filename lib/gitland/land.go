@@ -90,14 +90,21 @@ var vital = []string{"HEAD", "refs", "heads", "packed-refs", "shallow", "objects
 // stay leaves a file for the next command, and reports once in the life of a layer why it
 // does not land. While the command runs, it may still land.
 func (o *landed) stay(rel, format string, args ...any) {
+	if o.once || !slices.Contains(vital, path.Base(rel)) {
+		o.wait(rel, format, args...)
+		return
+	}
+	o.left = append(o.left, rel) // git would not start with a bad one
+	o.drop(format, args...)
+}
+
+// wait is stay for a file that is good, and can land later.
+func (o *landed) wait(rel, format string, args ...any) {
 	o.left = append(o.left, rel)
 	line := fmt.Sprintf(format, args...)
-	switch {
-	case o.once:
+	if o.once {
 		line += "; it is dropped, since another command ran at the same time"
-	case slices.Contains(vital, path.Base(rel)): // git would not start with a bad one
-		line += dropped
-	default:
+	} else {
 		o.keep = append(o.keep, rel)
 		line += "; it stays in the sandbox"
 	}
@@ -654,16 +661,20 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	if err := l.letGo(r, host, rel, out); err != nil {
 		return err
 	}
-	why := ""
-	if slices.Contains(refused, headOf(up, host)) {
+	why, at := "", headOf(up, host)
+	if slices.Contains(refused, at) || slices.Contains(refused, "HEAD") {
 		why = "its HEAD has not landed"
 	} else if !sameHead(up, git, out) {
 		why = "the host has another HEAD"
 	}
-	if why != "" {
-		if x, name := indexes(), path.Join(rel, indexFile); x != nil && out.Files[name] != x.version {
+	if x, name := indexes(), path.Join(rel, indexFile); why != "" && x != nil && out.Files[name] != x.version {
+		if x.invalid == nil && (out.keeps(path.Join(rel, "HEAD")) || at != "" && out.keeps(path.Join(r.rel, at))) {
+			out.wait(name, "the index: %s", why)
+		} else {
 			out.stay(name, "the index: %s", why)
 		}
+	}
+	if why != "" {
 		return nil
 	}
 	err = l.landIndex(r, git, rel, indexes(), out)
@@ -1026,7 +1037,12 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 		}
 		switch {
 		case c.Outcome == refs.Refuse:
-			out.stay(path(c.Name), "%q: %s", c.Name, c.Reason)
+			wait := out.stay
+			if _, err := r.objects.Kind(c.New); !isID(c.New) || err == nil {
+				wait = out.wait
+			}
+			wait(path(c.Name), "%q: %s", c.Name, c.Reason)
+			out.keep = append(out.keep, path("logs/"+c.Name))
 		case c.Outcome == refs.Kept && aside != "" && c.Kept != "":
 			out.tell("%q %s: %s; the command's is %q: look at it before you merge it", c.Name, staysAt(c.Old), aside, c.Kept)
 		case c.Outcome == refs.Kept && aside != "":
