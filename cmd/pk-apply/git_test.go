@@ -206,7 +206,7 @@ func TestGitStagedOnTheHost(t *testing.T) {
 		{"the trial only looks", `touch f; git status`, `echo staged >h; git add h; echo later >h`, `true`, "", "AM h\n", "staged\n"},
 		{"the host switches", `touch f; git status`, `git checkout -q b2`, `touch f; git status`, "", "", "b2\n"},
 		{"both stage", `echo x >x; git add x`, `echo staged >h; git add h`, `true`, "", "A  h\nA  x\n", "staged\n"},
-		{"both stage one file", `echo x >h; git add h; rm h`, `echo staged >h; git add h`, `true`, "the host has staged other changes", "A  h\n", "staged\n"},
+		{"both stage one file", `echo x >h; git add h; rm h`, `echo staged >h; git add h`, `true`, "the host has staged another change", "A  h\n", "staged\n"},
 		{"the host switches, the trial has staged", `echo x >x; git add x`, `git checkout -q b2`, `true`, "the host has another HEAD", "?? x\n", "b2\n"},
 	} {
 		if !clitest.Turn(i) {

@@ -24,7 +24,8 @@ func TestIndexThatLandsInSteps(t *testing.T) {
 		{"a file that comes and goes", "echo n >n; git add n; git commit -qm A", indexOf("A"), "git rm -q n; git commit -qm B", "git status --porcelain", "", ""},
 		{"only staged", "echo n >n; git add n", "git ls-files --error-unmatch n && git status", "git rm -q --cached n; echo 2 >>a.txt; git add a.txt", "git status --porcelain", "M  a.txt\n?? n\n", ""},
 		{"beside files that the host stages", "echo 1 >>a.txt; git commit -qam A", indexOf("A") + " && echo h >h && git add h", "echo n >n; git add n; git commit -qm B", "git status --porcelain", "A  h\n", ""},
-		{"a file that the host stages too", "echo 1 >>a.txt; git commit -qam A", indexOf("A") + " && echo h >>a.txt && git add a.txt && cp a.txt ../h", "echo 2 >a.txt; git add a.txt", "git show :a.txt | cmp - ../h", "", "the host has staged other changes of the same files"},
+		{"a part of a file that the host stages, and a commit without that file", "echo 1 >>a.txt; git commit -qam A", indexOf("A") + " && echo h >>a.txt && git add a.txt", "echo 2 >a.txt; git add a.txt; echo n >n; git add n; git commit -qm B n", "git commit -qm H; git ls-tree --name-only HEAD n", "n\n", "the host has staged another change of \"a.txt\""},
+		{"a file that the host stages too", "echo 1 >>a.txt; git commit -qam A", indexOf("A") + " && echo h >>a.txt && git add a.txt && cp a.txt ../h", "echo 2 >a.txt; git add a.txt", "git show :a.txt | cmp - ../h", "", "the host has staged another change of \"a.txt\""},
 		{"on a branch that the host has left", "echo n >n; git add n; git commit -qm A", indexOf("A") + " && git switch -q -c other", "echo 2 >n2; git add n2; git commit -qm B", "git diff --cached --name-only; cat .git/HEAD", "ref: refs/heads/other\n", "the index: the host has another HEAD"},
 		{"all of it, before the host leaves the branch", "echo n >n; git add n", "git ls-files --error-unmatch n && git switch -q -c other", ":", "git status --porcelain; cat .git/HEAD", "A  n\nref: refs/heads/other\n", ""},
 	} {
@@ -38,6 +39,29 @@ func TestIndexThatLandsInSteps(t *testing.T) {
 			} else {
 				assert.Contains(t, got.Stderr, c.told)
 			}
+		})
+	}
+}
+
+// A lock of the host's, which the command removes as git advises, keeps a reference from landing. The
+// next command finds all as the last one has left it, and it lands together.
+func TestLocksThatACommandRemoves(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for lock, commands := range map[string][2]string{
+		"refs/heads/main.lock": {"echo n >n; git add n; git commit -qm n", "git log -1 --format=%s; git status --porcelain"},
+		"HEAD.lock":            {"git checkout -q -b other; echo n >n; git add n", "git symbolic-ref HEAD; git status --porcelain"},
+	} {
+		t.Run(lock, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.host(t, g.Project, "touch .git/"+lock)
+			got := g.fence(t, "rm -f .git/"+lock+"; "+commands[0]+"; "+commands[1], "--session", "s")
+			assert.Contains(t, got.Stderr, "in that case remove the file; it stays in the sandbox")
+			g.host(t, g.Project, "rm .git/"+lock)
+			again := g.fence(t, commands[1], "--session", "s")
+			assert.Equal(t, got.Stdout, again.Stdout)
+			assert.Empty(t, again.Stderr)
+			assert.Equal(t, got.Stdout, g.host(t, g.Project, commands[1]))
 		})
 	}
 }

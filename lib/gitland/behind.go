@@ -264,10 +264,12 @@ func (w *linkWalk) end(s way) {
 // entries, and one with links as linksCost. The next starts read on. maxLost bounds the commits that
 // each start tries to read again.
 const (
-	maxHistory = 1_000_000
-	linksCost  = 200
-	maxLost    = 64
+	linksCost = 200
+	maxLost   = 64
 )
+
+// maxHistory is less in tests.
+var maxHistory = 1_000_000
 
 // history is what has been read of the commits of a git directory, for one work tree of it. In its
 // file the IDs of the commits follow: it is the only place that has those of references that are

@@ -39,9 +39,10 @@ type indexes struct {
 	written time.Time
 	invalid error // the host must not see it
 	host    *hostIndex
-	merged  bool  // it is the host's with the command's changes, since the host has staged others
-	behind  bool  // the host has staged other changes of the same paths
-	err     error // of the host's
+	merged  bool     // it is the host's with the command's changes, since the host has staged others
+	behind  bool     // the two cannot be merged
+	both    []string // the paths of which the host has staged another change
+	err     error    // of the host's
 
 	changed, old []index.Entry // missing in the host's, and the other way round
 }
@@ -111,7 +112,7 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		return nil
 	case x.behind:
 		out.left = append(out.left, rel)
-		out.tell("the host has staged other changes of the same files meanwhile: its index stays, and `git status` there shows the difference")
+		out.tell("the host has staged other changes meanwhile, with which those of the command cannot be merged: its index stays, and `git status` there shows the difference")
 		return nil
 	}
 	links := newGitlinks(x.changed, x.old)
@@ -137,6 +138,9 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 	} else if why != "" {
 		out.stay(rel, "the index: %s", why)
 		return nil
+	}
+	if len(x.both) > 0 {
+		out.tell("the host has staged another change of %q%s meanwhile: its index keeps that, without the command's; git add %q takes the file as it is", x.both[0], andMore(len(x.both)-1), x.both[0])
 	}
 	var look index.Look
 	if quiet { // a running command can write a file through a mapping, which leaves its times
@@ -269,10 +273,11 @@ func (x *indexes) merge(base []byte, hexLen int) bool {
 	case index.SameContent(began, host): // an editor makes git write new stat data every few seconds
 		x.behind = false
 	default:
-		text := index.Merge(began, x.Index, host)
+		text, both := index.Merge(began, x.Index, host)
 		if text == nil {
 			break
 		}
+		x.both = both
 		if merged, err := index.Parse(text, hexLen, x.host.text); err == nil && merged.Check() == nil {
 			x.Index, x.merged, x.behind = merged, true, false
 		}

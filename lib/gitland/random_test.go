@@ -197,7 +197,7 @@ func TestIndexBesideTheHosts(t *testing.T) {
 		{"the command's alone", remove, false, "", "d/f5"},
 		{"the host writes only what files look like", remove + "touch -d 2001-01-01 a; git update-index --refresh", false, "", "d/f5"},
 		{"the host has staged something", remove + "echo host >a; git add a", false, "", "a d/f5"},
-		{"the host has staged another change", remove + "git update-index --chmod=+x d/f5", false, "the host has staged other changes", "d/f5"},
+		{"the host has staged another change", remove + "git update-index --chmod=+x d/f5", false, "the host has staged another change of \"d/f5\"", "d/f5"},
 		{"both have staged the same", remove + "git rm -q --cached d/f5", false, "", "d/f5"},
 		{"a forged tree over unchanged entries", "GIT_INDEX_FILE=U git update-index --chmod=+x a", true, "", "a"},
 	} {

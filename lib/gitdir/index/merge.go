@@ -6,9 +6,10 @@ import (
 )
 
 // Merge returns the text of the host's index with the changes that another one has had since
-// base, path by path. It returns nil if the host's has another change of one of these paths, or
-// has sparse directories. The text is of version 2 or 3, without extensions and checksum.
-func Merge(base, own, host *Index) []byte {
+// base, path by path. Of paths that the host has changed otherwise, those of both, the host's entries
+// stay. The text is of version 2 or 3, without extensions and checksum. It is nil if one has sparse
+// directories.
+func Merge(base, own, host *Index) (text []byte, both []string) {
 	out := append([]byte(nil), host.data[:headerSize]...)
 	version, count := uint32(2), uint32(0)
 	b, o, h := base.entries, own.entries, host.entries
@@ -19,16 +20,17 @@ func Merge(base, own, host *Index) []byte {
 		inOwn, o = own.cut(o, path)
 		inHost, h = host.cut(h, path)
 		from, entries := host, inHost
-		if !own.alike(inOwn, base, inBase) {
-			if !host.alike(inHost, base, inBase) && !host.alike(inHost, own, inOwn) {
-				return nil
-			}
+		switch {
+		case own.alike(inOwn, base, inBase):
+		case host.alike(inHost, base, inBase), host.alike(inHost, own, inOwn):
 			from, entries = own, inOwn
+		default:
+			both = append(both, string(path))
 		}
 		for i := range entries {
 			e := &entries[i]
 			if e.mode == modeDirectory {
-				return nil
+				return nil, nil
 			}
 			at, size := len(out), statSize+from.hashLen+2
 			if binary.BigEndian.Uint16(from.data[int(e.at)+size-2:])&flagExtended != 0 {
@@ -41,7 +43,7 @@ func Merge(base, own, host *Index) []byte {
 	}
 	binary.BigEndian.PutUint32(out[4:], version)
 	binary.BigEndian.PutUint32(out[8:], count)
-	return append(out, make([]byte, host.hashLen)...)
+	return append(out, make([]byte, host.hashLen)...), both
 }
 
 // first returns the path of the first entry, if it comes before path or that is nil.
