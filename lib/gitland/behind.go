@@ -261,11 +261,12 @@ func (w *linkWalk) end(s way) {
 }
 
 // Bounds of what one start reads of a history: a commit counts as commitCost, its directory by its
-// entries, and one with links as linksCost. The next starts read on. maxLost bounds the commits that
-// each start tries to read again.
+// entries, and one with links as linksCost. The next starts read on. Of the commits that could not be
+// read, maxLost are remembered, and each start tries maxAgainLost of them again.
 const (
-	linksCost = 200
-	maxLost   = 64
+	linksCost    = 200
+	maxLost      = 4096
+	maxAgainLost = 64
 )
 
 // maxHistory is less in tests.
@@ -281,6 +282,7 @@ type history struct {
 	List   []Behind         `json:"list"`
 	Todo   []string         `json:"todo"` // commits that are to be read next, with all in their histories
 	Lost   []string         `json:"lost"` // commits that could not be read, as those of a partial clone
+	read   os.FileInfo      // the file, as it was read
 }
 
 // maxNames bounds the names of a history, which grow as the protected names change.
@@ -291,25 +293,27 @@ const maxNames = 10_000
 // save keeps what was found in a file of a directory.
 func LinksOfHistory(in, common, workTree string, names []string) (list []Behind, save func()) {
 	file := historyFile(in, common, workTree)
-	t, seen := readHistory(file)
-	isNew := slices.ContainsFunc(names, func(name string) bool { _, known := slices.BinarySearch(t.Names, name); return !known })
-	if isNew || t.Common != common {
-		if len(t.Names) > maxNames {
-			t.Names = nil
-		}
-		t.Names = slices.Compact(slices.Sorted(slices.Values(append(t.Names, names...))))
-		t.Common, t.Dirs, t.Todo, t.Lost, seen = common, nil, nil, nil, func() *idSet { return new(idSet) }
+	t, ids, close := readHistory(file)
+	defer close()
+	if t.Common != common || !t.covers(names) {
+		t = &history{Common: common, Names: union(t.Names, names), List: t.List, read: t.read}
+		ids = func() *idSet { return new(idSet) }
 	}
 	if t.isCurrent() {
 		return t.List, func() {}
 	}
-	ids := seen()
-	if t.read(workTree, ids) != nil {
+	seen := ids()
+	if t.readOn(workTree, seen) != nil {
 		return t.List, func() {} // what pk cannot read, git cannot check out
 	}
 	return t.List, func() {
+		other, ids, close := readHistory(file)
+		defer close()
+		if other.read != nil && (t.read == nil || !os.SameFile(other.read, t.read)) {
+			t.merge(other, seen, ids()) // another command has saved it meanwhile
+		}
 		if head, err := json.Marshal(t); err == nil {
-			_ = gitdir.SaveList(file, append(append(head, '\n'), ids.sorted()...)) // without it the next start reads all again
+			_ = gitdir.SaveList(file, append(append(head, '\n'), seen.sorted()...)) // without it the next start reads all again
 		}
 	}
 }
@@ -319,24 +323,58 @@ func historyFile(in, common, workTree string) string {
 	return gitdir.ListFile(in, gitdir.LinksPrefix+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
 }
 
-// readHistory reads the file of a history; one that is missing is empty.
-func readHistory(file string) (t history, seen func() *idSet) {
+// readHistory reads the file of a history, and its IDs until close. One that is missing is empty.
+func readHistory(file string) (t *history, ids func() *idSet, close func()) {
+	t, ids, close = new(history), func() *idSet { return new(idSet) }, func() {}
 	f, err := os.Open(file)
 	if err != nil {
-		return t, func() *idSet { return new(idSet) }
+		return t, ids, close
 	}
 	in := bufio.NewReader(f)
 	head, err := in.ReadBytes('\n')
-	if err == nil && json.Unmarshal(head, &t) != nil {
-		t = history{}
+	if err != nil || json.Unmarshal(head, t) != nil {
+		t, in = new(history), bufio.NewReader(strings.NewReader(""))
 	}
+	t.read, _ = f.Stat()
 	return t, func() *idSet {
-		defer f.Close()
 		data, err := io.ReadAll(in)
 		if err != nil {
 			return new(idSet)
 		}
 		return &idSet{data: data}
+	}, func() { f.Close() }
+}
+
+func (t *history) covers(names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool {
+		_, known := slices.BinarySearch(t.Names, name)
+		return !known
+	})
+}
+
+// union returns the names of both, or of the second, in order.
+func union(a, b []string) []string {
+	if len(a) > maxNames {
+		a = nil
+	}
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
+}
+
+// merge adds what another start has found, also for other names: then the next start reads all again.
+func (t *history) merge(other *history, seen, others *idSet) {
+	t.Todo, t.Lost, t.Dirs = append(t.Todo, other.Todo...), append(t.Lost, other.Lost...), nil
+	found := map[Behind]bool{}
+	for _, b := range append(t.List, other.List...) {
+		found[b] = true
+	}
+	t.List = sortedBehind(found)
+	if t.Common != other.Common || !slices.Equal(t.Names, other.Names) {
+		t.Names, t.Todo, t.Lost = union(t.Names, other.Names), nil, nil
+		*seen = idSet{}
+		return
+	}
+	for i := 0; seen.size > 0 && i+seen.size <= len(others.data); i += seen.size {
+		seen.addRaw(others.data[i : i+seen.size])
 	}
 }
 
@@ -351,8 +389,8 @@ func (t *history) isCurrent() bool {
 	return len(t.Dirs) > 0 && len(t.Todo)+len(t.Lost) == 0
 }
 
-// read reads the commits that are new, as far as it may.
-func (t *history) read(workTree string, seen *idSet) error {
+// readOn reads the commits that are new, as far as it may.
+func (t *history) readOn(workTree string, seen *idSet) error {
 	format, _, err := objects.FormatOf(t.Common)
 	if err != nil {
 		return err
@@ -374,13 +412,13 @@ func (t *history) read(workTree string, seen *idSet) error {
 	for name, ctime := range dirs {
 		t.Dirs[name] = min(ctime, now-settled) // a later change may not show
 	}
-	again := t.Lost[:min(len(t.Lost), maxLost)]
+	again := t.Lost[:min(len(t.Lost), maxAgainLost)]
 	queue := slices.Concat(again, t.Todo, ids)
 	t.Lost = t.Lost[len(again):]
-	left, without, found := maxHistory, map[string]bool{}, map[Behind]bool{}
+	left, lost, without, found := maxHistory, map[string]bool{}, map[string]bool{}, map[Behind]bool{}
 	for ; len(queue) > 0 && left > 0; queue = queue[1:] {
 		id := queue[0]
-		if seen.has(id) {
+		if seen.has(id) || lost[id] {
 			continue
 		}
 		h, err := db.Header(id)
@@ -388,10 +426,9 @@ func (t *history) read(workTree string, seen *idSet) error {
 		if err == nil && h.Tree != "" {
 			err = links.add(h.Tree, without, found, &left)
 		}
-		if err != nil {
-			t.Lost = append(t.Lost, id) // a partial clone may get it later, and a shallow one its parents
-		}
-		if err == nil || !errors.Is(err, objects.ErrNotFound) {
+		if err != nil && len(t.Lost) < maxLost {
+			t.Lost, lost[id] = append(t.Lost, id), true // a partial clone may get it later, and a shallow one its parents
+		} else {
 			seen.add(id)
 		}
 		queue = append(queue, h.Parents...)
@@ -457,11 +494,15 @@ func (s *idSet) has(id string) bool {
 
 func (s *idSet) add(id string) {
 	if raw, err := hex.DecodeString(id); err == nil {
-		if s.more == nil {
-			s.more = map[string]bool{}
-		}
-		s.more[string(raw)] = true
+		s.addRaw(raw)
 	}
+}
+
+func (s *idSet) addRaw(raw []byte) {
+	if s.more == nil {
+		s.more = map[string]bool{}
+	}
+	s.more[string(raw)] = true
 }
 
 // sorted returns all IDs, one after another.
@@ -470,7 +511,7 @@ func (s *idSet) sorted() (all []byte) {
 	for _, id := range slices.Sorted(maps.Keys(s.more)) {
 		n := s.size * sort.Search(len(rest)/s.size, func(i int) bool { return string(rest[i*s.size:(i+1)*s.size]) >= id })
 		all = append(append(all, rest[:n]...), id...)
-		rest = rest[n:]
+		rest = bytes.TrimPrefix(rest[n:], []byte(id))
 	}
 	return append(all, rest...)
 }

@@ -54,7 +54,8 @@ type guard struct {
 	recent   map[string][]objects.Entry
 	follow   treeLinks
 	behind   map[string][]Behind // the links of trees that were read last
-	unread   []*idSet // of histories of which commits are still to be read; nil: not looked at
+	passed   map[string]bool     // commits of remote branches
+	read     []readBefore        // nil: not looked at
 }
 
 // maxGuarded bounds the entries of directories that are compared in one landing. A commit
@@ -79,7 +80,7 @@ func (l *lander) guard(r *repository) *guard {
 	if r.guard != nil {
 		return r.guard
 	}
-	g := &guard{lander: l, repo: r, names: map[string][]string{}, recent: map[string][]objects.Entry{}, behind: map[string][]Behind{}, verdicts: map[string]string{}, budget: maxGuarded}
+	g := &guard{lander: l, repo: r, names: map[string][]string{}, recent: map[string][]objects.Entry{}, behind: map[string][]Behind{}, verdicts: map[string]string{}, passed: map[string]bool{}, budget: maxGuarded}
 	g.tops = l.heads(r)
 	g.trees = g.tops
 	g.follow = treeLinks{names: g.names, tree: remembering(g.tree), read: r.objects.Read}
@@ -287,19 +288,21 @@ func (g *guard) leads(tree string, olds []string) string {
 
 // fetched returns why the host must not get a remote branch, which may have any files, or "".
 func (g *guard) fetched(id string) string {
-	seen := map[string]bool{}
+	known := func(id string) bool {
+		return len(g.histories()) > 0 && !slices.ContainsFunc(g.histories(), func(h readBefore) bool { return !h.seen.has(id) })
+	}
 	for queue := []string{id}; len(queue) > 0; queue = queue[1:] {
 		c, err := g.repo.look(queue[0])
-		if err != nil || seen[c.id] || g.isOwn(c) {
+		if err != nil || g.passed[c.id] || known(c.id) || g.isOwn(c) {
 			continue
 		}
-		seen[c.id] = true
 		if g.budget -= commitCost; g.budget < 0 {
 			return tooMany
 		}
 		if why := g.leads(c.tree, g.treesOf(c.up)); why != "" && c.tree != "" {
 			return why
 		}
+		g.passed[c.id] = true
 		queue = append(queue, c.up...)
 	}
 	return ""
@@ -324,19 +327,35 @@ func (g *guard) links(tree string) []Behind {
 	return list
 }
 
-// isRead reports whether the links of a commit of the host's are known.
+// isRead reports whether the links of a commit of the host's are known, in each work tree.
 func (g *guard) isRead(id string) bool {
-	if g.unread == nil {
-		g.unread = []*idSet{}
-		for _, h := range g.tops {
-			t, seen := readHistory(historyFile(g.layer.State, g.repo.host, h.workTree))
-			if ids := seen(); len(t.Todo) > 0 {
-				ids.size = g.repo.hexLen() / 2
-				g.unread = append(g.unread, ids)
-			}
-		}
+	return !slices.ContainsFunc(g.histories(), func(h readBefore) bool { return !h.whole && !h.seen.has(id) })
+}
+
+// readBefore holds the commits of a history that have been read at the start, which may be all.
+type readBefore struct {
+	seen  *idSet
+	whole bool
+}
+
+func (g *guard) histories() []readBefore {
+	if g.read != nil {
+		return g.read
 	}
-	return !slices.ContainsFunc(g.unread, func(ids *idSet) bool { return !ids.has(id) })
+	g.read = []readBefore{}
+	if g.layer.State == "" {
+		return g.read
+	}
+	for _, h := range g.tops {
+		t, ids, close := readHistory(historyFile(g.layer.State, g.repo.host, h.workTree))
+		if t.read != nil {
+			seen := ids()
+			seen.size = g.repo.hexLen() / 2
+			g.read = append(g.read, readBefore{seen, len(t.Todo) == 0})
+		}
+		close()
+	}
+	return g.read
 }
 
 // directory compares a directory with those of the same path in other commits, of which there

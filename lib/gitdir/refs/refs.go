@@ -240,6 +240,7 @@ func Tips(h Host, before map[string]int64) (ids []string, changed map[string]int
 	}
 	walk("refs")
 	files := []string{"HEAD"}
+	isNew("worktrees")
 	worktrees, _ := os.ReadDir(filepath.Join(h.Common, "worktrees"))
 	for _, e := range worktrees {
 		files = append(files, "worktrees/"+e.Name()+"/HEAD")
