@@ -270,7 +270,7 @@ const (
 )
 
 // maxHistory is less in tests.
-var maxHistory = 1_000_000
+var maxHistory = 2_000_000
 
 // history is what has been read of the commits of a git directory, for one work tree of it. In its
 // file the IDs of the commits follow: it is the only place that has those of references that are

@@ -47,7 +47,13 @@ type pack struct {
 	name  string // without the ending
 	data  []byte // mapped on first use
 	fresh bool
+
+	trees map[uint64][]byte // that were read last, by their offset: each is a delta of one of a commit nearby
+	size  int               // of these, in bytes
 }
+
+// maxTrees bounds the bytes of the trees that a pack has at hand.
+const maxTrees = 4 << 20
 
 const openDir = unix.O_RDONLY | unix.O_DIRECTORY
 
@@ -461,8 +467,9 @@ func (p *pack) load(dir int) (err error) {
 // read returns the object at an offset, or with the limit 0 only its kind.
 func (p *pack) read(f Format, at, limit uint64) (kind, []byte, error) {
 	var deltas []entry
+	first := at
 	e, err := p.entry(f, at)
-	for ; err == nil && !e.kind.valid(); e, err = p.entry(f, at) {
+	for ; err == nil && !e.kind.valid() && p.trees[at] == nil; e, err = p.entry(f, at) {
 		if deltas = append(deltas, e); len(deltas) > maxDepth+1 {
 			return noKind, nil, errors.New("chain of deltas too long")
 		}
@@ -474,13 +481,19 @@ func (p *pack) read(f Format, at, limit uint64) (kind, []byte, error) {
 			}
 		}
 	}
+	data := p.trees[at]
+	if data != nil {
+		e.kind, e.size = tree, uint64(len(data))
+	}
 	if err != nil || limit == 0 {
 		return e.kind, nil, err
 	}
 	if e.size > limit {
 		return noKind, nil, ErrTooLarge
 	}
-	data, err := p.inflate(e)
+	if data == nil {
+		data, err = p.inflate(e)
+	}
 	for i := len(deltas) - 1; i >= 0 && err == nil; i-- {
 		var delta []byte
 		if deltas[i].size > limit {
@@ -490,7 +503,19 @@ func (p *pack) read(f Format, at, limit uint64) (kind, []byte, error) {
 			data, err = applyDelta(data, delta, limit)
 		}
 	}
+	if e.kind == tree && err == nil {
+		p.remember(first, data)
+	}
 	return e.kind, data, err
+}
+
+func (p *pack) remember(at uint64, data []byte) {
+	if p.size += len(data); p.size > maxTrees || p.trees == nil {
+		p.trees, p.size = map[uint64][]byte{}, len(data)
+	}
+	if len(data) <= maxTrees/16 {
+		p.trees[at] = data
+	}
 }
 
 func (p *pack) entry(f Format, at uint64) (entry, error) {

@@ -193,6 +193,21 @@ func inflate(r io.Reader, size uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if size < 1<<16 { // for larger ones the size is only a claim
+		out := make([]byte, size+1)
+		n, err := io.ReadFull(z, out)
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			err = nil
+		}
+		if err == nil && uint64(n) != size {
+			err = fmt.Errorf("holds %s than its header says", more(uint64(n) > size))
+		}
+		if err != nil {
+			return nil, err
+		}
+		inflaters.Put(z)
+		return out[:n], nil
+	}
 	var out bytes.Buffer
 	out.Grow(int(min(size, 1<<20)) + bytes.MinRead)
 	n, err := io.Copy(&out, io.LimitReader(z, int64(size)+1))
