@@ -76,6 +76,12 @@ func (o *landed) tell(format string, args ...any) {
 	}
 }
 
+// retell is tell, and takes back what an earlier landing of the command has told with the same beginning.
+func (o *landed) retell(beginning, format string, args ...any) {
+	*o.told = slices.DeleteFunc(*o.told, func(line string) bool { return strings.HasPrefix(line, beginning) })
+	o.tell("%s"+format, append([]any{beginning}, args...)...)
+}
+
 // note reports a change that landed.
 func (o *landed) note(format string, args ...any) {
 	before := len(*o.told)
@@ -1050,9 +1056,9 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 		case c.Outcome == refs.Kept && c.Old == "" && c.Kept != "":
 			out.tell("the host has removed %q meanwhile; the command's is %q%s", c.Name, c.Kept, adviceToMake(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
 		case c.Outcome == refs.Kept && c.Kept != "":
-			out.tell("the host has moved %q meanwhile: it stays at %s, and the command's is %q%s", c.Name, short(c.Old), c.Kept, advice(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
+			out.retell(fmt.Sprintf("the host has moved %q meanwhile: it stays at ", c.Name), "%s, and the command's is %q%s", short(c.Old), c.Kept, advice(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
 		case c.Outcome == refs.Kept:
-			out.tell("the host has moved %q meanwhile: it stays at %s", c.Name, short(c.Old))
+			out.retell(fmt.Sprintf("the host has moved %q meanwhile: it stays at ", c.Name), "%s", short(c.Old))
 		case c.Trash != "":
 			id, _, _ := refs.Value(host, c.Trash) // of the stash, any entry
 			out.note("%q was %s, which is now %q", c.Name, short(cmp.Or(id, c.Old)), c.Trash)

@@ -1,0 +1,187 @@
+package gitland
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"pikuri/lib/gitconfig"
+	"pikuri/lib/gitdir/refs"
+)
+
+// setAside marks the changes of references that must not land. What else may land depends on
+// deletions, which do not all land themselves.
+func (l *lander) setAside(r *repository, git string, changes []refs.Change) error {
+	stays := map[string]bool{} // references that are not deleted
+	for {
+		before := len(stays)
+		for i := range changes {
+			changes[i].Aside = ""
+		}
+		if err := l.tryAside(r, git, changes, stays); err != nil {
+			return err
+		}
+		for _, c := range changes {
+			if c.Aside != "" && c.New+c.Target == "" {
+				stays[c.Name] = true
+			}
+		}
+		if len(stays) == before {
+			return nil
+		}
+	}
+}
+
+// tryAside is setAside if the host keeps some references that the command has deleted.
+func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stays map[string]bool) (err error) {
+	g := l.guard(r)
+	hiding, err := g.hiding(r.refs(git), changes, stays)
+	if err != nil {
+		return err
+	}
+	succeeding, err := g.succeeding(r.refs(git), changes)
+	if err != nil {
+		return err
+	}
+	for i := range changes {
+		c := &changes[i]
+		switch {
+		case hiding[c.Name]:
+			c.Aside = "git would take its name for another commit's"
+		case succeeding[c.Name] || g.remoteOf(c.Name) == "":
+			c.Aside, err = g.commit(c.New)
+		case c.New != "":
+			c.Aside = g.fetched(c.New)
+		}
+		if branch := ""; c.Aside == "" && err == nil {
+			if branch, err = g.losesTo(r.refs(git), *c); branch != "" {
+				c.Aside = fmt.Sprintf("git rebase would drop commits from %q, which has it as upstream", branch)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := g.succeeded(r.refs(git), changes); err != nil {
+		return err
+	}
+	heads := map[string]string{} // commits of the HEADs then, by git directory
+	for _, h := range g.trees {
+		if h.git != git { // it may have landed meanwhile
+			h.id, h.branch, h.others = leads(r.refs(h.git))
+		}
+		heads[h.git] = h.id
+		left := false // HEAD leaves its branch
+		for _, name := range append([]string{"HEAD", h.branch}, h.others...) {
+			i := slices.IndexFunc(changes, func(c refs.Change) bool { return c.Name == name })
+			if i < 0 || changes[i].Aside != "" || name == "HEAD" && h.git != git {
+				continue
+			}
+			c := &changes[i]
+			ids := []string{c.New}
+			if c.Target != "" {
+				if ids, err = l.valuesThen(r, git, c.Target, changes, stays); err != nil {
+					return err
+				}
+			}
+			id := ids[0]
+			switch {
+			case name == "HEAD" && c.Target != "" && c.Target != h.branch && g.usedElsewhere(c.Target, git) != "":
+				c.Aside = fmt.Sprintf("%q has checked out %q", g.usedElsewhere(c.Target, git), c.Target)
+			case id == "" && name == "HEAD" && slices.ContainsFunc(changes, func(b refs.Change) bool { return b.Name == c.Target && b.New != "" }):
+				c.Aside = fmt.Sprintf("%q does not land", c.Target)
+			case id == "" && name == "HEAD":
+			case id == "" && !left:
+				c.Aside = fmt.Sprintf("%q has checked it out", h.workTree)
+			case id == "":
+				continue
+			default:
+				for i := 0; i < len(ids) && c.Aside == "" && err == nil; i++ {
+					c.Aside, err = g.checkedOut(h, ids[i])
+				}
+			}
+			// landGit asks about those of the command itself.
+			if c.Aside == "" && err == nil && (h.git != git || !slices.Contains(l.layer.GitDirs, git)) {
+				if op := l.cannotGoOn(r, h.git, nil, id); op != "" {
+					c.Aside = fmt.Sprintf("the work under way in %q (%s) could not go on there", h.workTree, op)
+				}
+			}
+			if err != nil {
+				return err
+			}
+			if c.Aside == "" && !c.Moved {
+				left = name == "HEAD" && c.Target != h.branch
+				heads[h.git] = id
+			}
+		}
+	}
+	for _, h := range g.tops {
+		branches := returns(h.git)
+		for i := range changes {
+			if c := &changes[i]; c.Aside == "" && c.New+c.Target == "" && slices.Contains(branches, c.Name) {
+				c.Aside = fmt.Sprintf("the work under way in %q returns to it", h.workTree)
+			}
+		}
+	}
+	for i := range changes {
+		switch c := &changes[i]; {
+		case c.Aside != "":
+		case c.Name == "refs/stash":
+			c.Aside, err = g.stashed(c, heads)
+		case strings.HasPrefix(c.Name, "refs/bisect/"):
+			bad, _, _ := refs.Value(r.refs(git), "refs/bisect/bad")
+			if c.New != "" && !r.isAncestor(c.New, bad, g.before(git).id, heads[git]) {
+				c.Aside = "HEAD does not have it in its history"
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// valuesThen returns the commit that a branch has after the landing, or "". If the host has moved
+// the branch, it may be the command's or the host's.
+func (l *lander) valuesThen(r *repository, git, branch string, changes []refs.Change, stays map[string]bool) (ids []string, err error) {
+	for _, c := range changes {
+		if c.Name == branch && c.Aside == "" && !stays[branch] {
+			if ids = append(ids, c.New); !c.Moved {
+				return ids, nil
+			}
+		}
+	}
+	id, _, err := refs.Value(r.refs(git), branch)
+	return append(ids, id), err
+}
+
+// config is the host's configuration of the repository.
+func (g *guard) config() []gitconfig.Entry {
+	if g.settings == nil {
+		text, _ := os.ReadFile(filepath.Join(g.repo.host, "config"))
+		entries, _ := gitconfig.Parse("config", text)
+		g.settings = append([]gitconfig.Entry{}, entries...)
+	}
+	return g.settings
+}
+
+// losesTo returns a branch from which git rebase would drop a commit that its upstream, a branch
+// of the host's, has had and loses by a change; or "".
+func (g *guard) losesTo(host refs.Host, c refs.Change) (string, error) {
+	if !strings.HasPrefix(c.Name, "refs/heads/") || c.Old == "" || c.New == "" {
+		return "", nil
+	}
+	for _, e := range g.config() {
+		name, is := strings.CutPrefix(strings.TrimSuffix(e.Key, ".merge"), "branch.")
+		if !is || !strings.HasSuffix(e.Key, ".merge") || e.Value != c.Name {
+			continue
+		}
+		id, _, err := refs.Value(host, "refs/heads/"+name)
+		if err != nil || id != "" && "refs/heads/"+name != c.Name && !g.repo.isAncestor(c.Old, c.New) && g.repo.isAncestor(c.Old, id) {
+			return name, err
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,199 @@
+package gitland
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"pikuri/lib/gitdir/refs"
+)
+
+// describes is the end of a name that git-describe(1) prints.
+var describes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`-g[0-9a-f]{4,}$`) })
+
+// mayBeShort reports whether git could take a name for the beginning of an ID, some day. One of
+// digits alone may be a date.
+func mayBeShort(name string) bool {
+	hexadecimal := strings.Trim(name, "0123456789abcdef") == "" && strings.ContainsAny(name, "abcdef")
+	return len(name) >= 7 && hexadecimal || describes().MatchString(name)
+}
+
+// shortNames are the names without refs/ by which users, and git, call a reference.
+func shortNames(ref string) (names []string) {
+	parts := strings.SplitN(ref, "/", 3)
+	switch {
+	case len(parts) < 3 || parts[0] != "refs":
+	case parts[1] == "tags" || parts[1] == "heads":
+		names = []string{parts[2]}
+	case parts[1] == "remotes":
+		names = []string{parts[2]}
+		if name, is := strings.CutSuffix(parts[2], "/HEAD"); is {
+			names = append(names, name)
+		}
+	default:
+		names = []string{parts[1] + "/" + parts[2]}
+	}
+	return names
+}
+
+// meanings lists the references for which git takes a name. It uses the first that exists
+// (gitrevisions(7)).
+func meanings(name string) []string {
+	list := []string{"refs/" + name, "refs/tags/" + name, "refs/heads/" + name, "refs/remotes/" + name, "refs/remotes/" + name + "/HEAD"}
+	if strings.HasPrefix(name, "refs/") {
+		list = append(list, name)
+	}
+	return list
+}
+
+// pseudo is a name of files in a git directory, such as ORIG_HEAD: a reference has their
+// meaning as long as they are not there.
+func pseudo(name string) bool {
+	return strings.HasSuffix(name, "HEAD") && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == ""
+}
+
+// hiding lists the new references whose short names git takes for another thing that the host
+// has, or this command makes: a commit or another reference. Those of stays are not
+// deleted. A fetch of the host's may make a remote branch of any name.
+func (g *guard) hiding(host refs.Host, changes []refs.Change, stays map[string]bool) (map[string]bool, error) {
+	hiding := map[string]bool{}
+	others := map[string][]string{} // new references, by those of the same short name
+	made, gone := map[string]bool{}, map[string]bool{}
+	for _, c := range changes {
+		made[c.Name] = c.New+c.Target != ""
+		gone[c.Name] = !made[c.Name] && !stays[c.Name] && !c.Moved && g.remoteOf(c.Name) == ""
+		if !made[c.Name] || c.Old+c.OldTarget != "" || c.Name == "refs/stash" {
+			continue
+		}
+		for _, name := range shortNames(c.Name) {
+			lower := strings.ToLower(name)
+			if pseudo(name) || mayBeShort(lower) || len(name) >= 4 && len(name) < g.repo.hexLen() && len(g.repo.objects.Begin(lower)) > 0 {
+				hiding[c.Name] = true
+			}
+			for _, other := range meanings(name) {
+				if other != c.Name {
+					others[other] = append(others[other], c.Name)
+				}
+			}
+			if !strings.HasPrefix(c.Name, "refs/remotes/") && g.remoteOf("refs/remotes/"+name) != "" {
+				hiding[c.Name] = true
+			}
+		}
+	}
+	has, err := refs.Has(host, slices.Collect(maps.Keys(others))...)
+	for other, names := range others {
+		for _, name := range names {
+			hiding[name] = hiding[name] || has[other] && !gone[other] || made[other]
+		}
+	}
+	return hiding, err
+}
+
+// succeeding lists the remote branches to which a user may come by the name of a branch
+// that is gone: git makes a branch that is missing from a remote branch of its name. Which part
+// of a reference is the name depends on the remotes, which may change.
+func (g *guard) succeeding(host refs.Host, changes []refs.Change) (map[string]bool, error) {
+	branches := map[string][]string{} // of these names, by reference
+	var asked []string
+	gone := map[string]bool{}
+	for _, c := range changes {
+		gone[c.Name] = c.New+c.Target == ""
+		rest, is := strings.CutPrefix(c.Name, "refs/remotes/")
+		if !is || gone[c.Name] {
+			continue
+		}
+		for is {
+			branches[c.Name] = append(branches[c.Name], "refs/heads/"+rest)
+			asked = append(append(asked, "refs/heads/"+rest), trashed(rest)...)
+			_, rest, is = strings.Cut(rest, "/")
+		}
+	}
+	if len(branches) == 0 {
+		return nil, nil
+	}
+	known := map[string]bool{}
+	for _, h := range g.tops {
+		switched, err := refs.Switched(g.repo.refs(h.git))
+		if err != nil {
+			return nil, err
+		}
+		for name := range switched {
+			known["refs/heads/"+name] = true
+		}
+		for _, branch := range returns(h.git) {
+			known[branch] = true
+		}
+	}
+	has, err := refs.Has(host, asked...)
+	list := map[string]bool{}
+	for _, c := range changes {
+		for _, branch := range branches[c.Name] {
+			was := known[branch] || slices.ContainsFunc(trashed(strings.TrimPrefix(branch, "refs/heads/")), func(trash string) bool { return has[trash] })
+			list[c.Name] = list[c.Name] || gone[branch] || !has[branch] && was
+		}
+	}
+	return list, err
+}
+
+// succeeded sets aside the deletions of branches for which git checkout would take a remote
+// branch of the same name that is not clean. It has landed since the branch was there.
+func (g *guard) succeeded(host refs.Host, changes []refs.Change) error {
+	var names []string
+	for _, c := range changes {
+		if name, is := strings.CutPrefix(c.Name, "refs/heads/"); is && c.New+c.Target == "" && c.Aside == "" {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	remotes, err := refs.RemotesNamed(host, names)
+	if err != nil {
+		return err
+	}
+	for i := range changes {
+		c := &changes[i]
+		if name, is := strings.CutPrefix(c.Name, "refs/heads/"); is && c.New+c.Target == "" && c.Aside == "" {
+			for _, remote := range remotes[name] {
+				why, err := g.commit(remote.ID)
+				if err != nil {
+					return err
+				}
+				if why != "" {
+					c.Aside = fmt.Sprintf("git checkout would make it again from %q: %s", remote.Name, why)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// trashed lists the references that pk keeps of a branch that a command has deleted.
+func trashed(branch string) []string {
+	return []string{"refs/pk/trash/heads/" + branch, "refs/pk/trash/heads-" + strings.ReplaceAll(branch, "/", "-")}
+}
+
+// remoteOf returns the remote of the host's to which a reference belongs, or "". Remote branches
+// may lead to any commit: they are the work of others, and a user knows that by the name.
+func (g *guard) remoteOf(ref string) (remote string) {
+	for _, name := range g.ownRemotes() {
+		if strings.HasPrefix(ref, "refs/remotes/"+name+"/") && len(name) > len(remote) {
+			remote = name
+		}
+	}
+	return remote
+}
+
+// ownRemotes lists the remotes of the host's configuration.
+func (g *guard) ownRemotes() (remotes []string) {
+	for _, e := range g.config() {
+		name, is := strings.CutPrefix(e.Key, "remote.")
+		if i := strings.LastIndexByte(name, '.'); is && i > 0 && !slices.Contains(remotes, name[:i]) {
+			remotes = append(remotes, name[:i])
+		}
+	}
+	return remotes
+}

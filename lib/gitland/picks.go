@@ -1,0 +1,213 @@
+package gitland
+
+import (
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/gitdir/objects"
+	"pikuri/lib/gitdir/refs"
+)
+
+// stashed returns why a stash must not land, or "". Commits of the host's own stash are known.
+func (g *guard) stashed(c *refs.Change, heads map[string]string) (string, error) {
+	own, err := refs.Stashes(g.repo.refs(g.repo.host))
+	if err != nil {
+		return "", err
+	}
+	for _, e := range append(slices.Clone(c.Log), refs.LogEntry{New: c.New}) {
+		if e.New == "" || slices.Contains(own, e.New) {
+			continue
+		}
+		if why, err := g.commit(e.New); why != "" || err != nil {
+			return why, err
+		}
+		may, others := false, true
+		for git, head := range heads {
+			if slices.Contains(g.layer.GitDirs, git) && g.mayPick(e.New, 2, false, head) { // the third parent has untracked files
+				may = true
+			} else {
+				others = others && g.lacksNone(e.New, head)
+			}
+		}
+		if !may || !others {
+			return "programs of the host run files, of which it or the commit before has other versions; or one side has moved a directory", nil
+		}
+	}
+	return "", nil
+}
+
+// lacksNone reports whether the parent of a stash has each protected file of a HEAD: git takes
+// a file that is new to it for another one, renamed.
+func (g *guard) lacksNone(stash, head string) bool {
+	c, err := g.repo.look(stash)
+	if err != nil || len(c.up) == 0 {
+		return false
+	}
+	one, err := g.repo.look(head)
+	other, failed := g.repo.look(c.up[0])
+	return err == nil && failed == nil && !g.lacksIn(one.tree, other.tree, "") && !g.movesDir(c.up[0], stash, head)
+}
+
+// lacksIn reports whether a directory has a protected file that another one has not; "" has none.
+func (g *guard) lacksIn(tree, other, dir string) bool {
+	if tree == other {
+		return false
+	}
+	list, err := g.tree(tree)
+	var others []objects.Entry
+	if err == nil && other != "" {
+		others, err = g.tree(other)
+	}
+	if err != nil || g.budget < 0 || len(dir) > maxCheckout {
+		return true
+	}
+	return slices.ContainsFunc(list, func(e objects.Entry) bool {
+		path := filepath.Join(dir, e.Name)
+		if !g.protects(path) {
+			return false
+		}
+		i := slices.IndexFunc(others, func(o objects.Entry) bool {
+			return o.Name == e.Name && (o.Mode == unix.S_IFDIR) == (e.Mode == unix.S_IFDIR)
+		})
+		if e.Mode != unix.S_IFDIR {
+			return i < 0
+		}
+		below := ""
+		if i >= 0 {
+			below = others[i].ID
+		}
+		return g.lacksIn(e.ID, below, path)
+	})
+}
+
+// mayPick reports whether git on the host may apply the changes of a commit from one of its
+// first parents to a HEAD, or take them back. That it is clean is not enough: where the HEAD
+// has a protected file that the parent has not, git takes it for another file of the parent
+// that was renamed, if their contents are alike, and changes it as the commit changes the
+// other. And if one side has moved all of a directory, git moves new files of the other side
+// there, too. Since others may follow, no commit removes a directory.
+func (g *guard) mayPick(id string, parents int, back bool, head string) bool {
+	if why, err := g.commit(id); why != "" || err != nil {
+		return false
+	}
+	c, err := g.repo.look(id)
+	if err != nil || !g.alike(id, head) {
+		return false
+	}
+	return !slices.ContainsFunc(c.up[:min(len(c.up), parents)], func(up string) bool {
+		from, to := up, id
+		if back {
+			from, to = id, up
+		}
+		return !g.alike(up, head) || g.movesDir(from, to, head) || g.removesDir(from, to)
+	})
+}
+
+// movesDir reports whether git may find, from a base on, that one of two commits has moved a
+// directory in which the other has changed something.
+func (g *guard) movesDir(base, a, b string) bool {
+	var trees [3]string
+	for i, id := range []string{base, a, b} {
+		c, err := g.repo.look(id)
+		if err != nil {
+			return true
+		}
+		trees[i] = c.tree
+	}
+	return g.movesIn(trees[0], trees[1], trees[2], 0)
+}
+
+// removesDir reports whether a commit lacks a directory that another has.
+func (g *guard) removesDir(base, id string) bool {
+	one, err := g.repo.look(base)
+	other, failed := g.repo.look(id)
+	return err != nil || failed != nil || g.removesIn(one.tree, other.tree, 0)
+}
+
+func (g *guard) removesIn(base, tree string, depth int) bool {
+	if base == tree {
+		return false
+	}
+	was, now := g.dirs(base), g.dirs(tree)
+	if g.budget < 0 || depth > maxCheckout/2 {
+		return true
+	}
+	for name, id := range was {
+		if now[name] == "" || g.removesIn(id, now[name], depth+1) {
+			return true
+		}
+	}
+	return false
+}
+
+// dirs returns the directories in a directory.
+func (g *guard) dirs(tree string) map[string]string {
+	list, err := g.tree(tree)
+	if err != nil {
+		g.budget = -1
+	}
+	dirs := map[string]string{}
+	for _, e := range list {
+		if e.Mode == unix.S_IFDIR {
+			dirs[e.Name] = e.ID
+		}
+	}
+	return dirs
+}
+
+func (g *guard) movesIn(base, a, b string, depth int) bool {
+	if base == a || base == b || a == b {
+		return false
+	}
+	was, one, other := g.dirs(base), g.dirs(a), g.dirs(b)
+	if g.budget < 0 || depth > maxCheckout/2 {
+		return true
+	}
+	for name, id := range was {
+		switch x, y := one[name], other[name]; {
+		case x == "" && y == "":
+		case x == "" && y != id, y == "" && x != id:
+			return true
+		case x != "" && y != "" && g.movesIn(id, x, y, depth+1):
+			return true
+		}
+	}
+	return false
+}
+
+// alike reports whether two commits have the same at all protected names.
+func (g *guard) alike(a, b string) bool {
+	one, err := g.repo.look(a)
+	other, failed := g.repo.look(b)
+	return err == nil && failed == nil && g.alikeIn(one.tree, other.tree, "")
+}
+
+func (g *guard) alikeIn(a, b, dir string) bool {
+	if a == b {
+		return true
+	}
+	one, err := g.tree(a)
+	other, failed := g.tree(b)
+	if err != nil || failed != nil || g.budget < 0 || len(dir) > maxCheckout {
+		return false
+	}
+	differ := func(list, others []objects.Entry) bool {
+		return slices.ContainsFunc(list, func(e objects.Entry) bool {
+			path := filepath.Join(dir, e.Name)
+			if !g.protects(path) || slices.Contains(others, e) {
+				return false
+			}
+			i := slices.IndexFunc(others, func(o objects.Entry) bool { return o.Name == e.Name && o.Mode == e.Mode })
+			switch {
+			case e.Mode != unix.S_IFDIR:
+				return true
+			case i < 0:
+				return g.lacksIn(e.ID, "", path)
+			}
+			return !g.alikeIn(e.ID, others[i].ID, path)
+		})
+	}
+	return !differ(one, other) && !differ(other, one)
+}
