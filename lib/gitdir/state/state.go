@@ -91,6 +91,8 @@ var groups = [][]item{
 	{{name: "ORIG_HEAD", check: head("commit")}},
 	{{name: "FETCH_HEAD", check: fetchHead}},
 	{{name: "COMMIT_EDITMSG", check: text}},
+	{{name: "TAG_EDITMSG", check: text}},
+	{{name: "NOTES_EDITMSG", check: text}},
 	{{name: "MERGE_RR", check: empty}},
 	{
 		{name: "MERGE_MSG", check: text},

@@ -838,7 +838,7 @@ func TestEmptyFiles(t *testing.T) {
 		}
 	}
 	for _, row := range []struct{ text, land string }{
-		{"", `BISECT_ANCESTORS_OK BISECT_FIRST_PARENT BISECT_LOG COMMIT_EDITMSG FETCH_HEAD MERGE_MODE MERGE_MSG MERGE_RR SQUASH_MSG
+		{"", `BISECT_ANCESTORS_OK BISECT_FIRST_PARENT BISECT_LOG COMMIT_EDITMSG TAG_EDITMSG NOTES_EDITMSG FETCH_HEAD MERGE_MODE MERGE_MSG MERGE_RR SQUASH_MSG
 			rebase-merge/cdate_is_adate rebase-merge/current-fixups rebase-merge/done rebase-merge/drop_redundant_commits rebase-merge/dropped
 			rebase-merge/git-rebase-todo rebase-merge/git-rebase-todo.backup rebase-merge/ignore_date rebase-merge/interactive
 			rebase-merge/keep_redundant_commits rebase-merge/message rebase-merge/message-fixup rebase-merge/message-squash
@@ -846,7 +846,7 @@ func TestEmptyFiles(t *testing.T) {
 			rebase-merge/reschedule-failed-exec rebase-merge/rewritten-list rebase-merge/rewritten-pending rebase-merge/stopped-sha
 			rebase-merge/update-refs rebase-merge/verbose
 			sequencer/abort-safety sequencer/opts sequencer/todo BISECT_NAMES`},
-		{" ", `COMMIT_EDITMSG MERGE_MSG SQUASH_MSG rebase-merge/message rebase-merge/message-fixup rebase-merge/message-squash rebase-merge/patch`},
+		{" ", `COMMIT_EDITMSG TAG_EDITMSG NOTES_EDITMSG MERGE_MSG SQUASH_MSG rebase-merge/message rebase-merge/message-fixup rebase-merge/message-squash rebase-merge/patch`},
 	} {
 		var land []string
 		for name, check := range checks {
