@@ -312,7 +312,8 @@ func (f *Fence) protected(roots []confine.Root, tmp string) ([]bwrap.Protected, 
 		return nil, err
 	}
 	list = append(list, files...)
-	return slices.Concat(list, f.behindLinks(list), f.stored()), nil
+	behind, err := f.behindLinks(list)
+	return slices.Concat(list, behind, f.stored()), err
 }
 
 // tools is the tool chains of this machine, as a plan shows them.

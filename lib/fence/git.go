@@ -96,6 +96,9 @@ func (f *Fence) nameOutside(found map[string][]gitdir.Repo) error {
 		return nil
 	}
 	f.checkouts = append(f.checkouts, outside...)
+	for _, c := range outside {
+		f.branches = append(f.branches, gitland.Checkout{GitDir: common[c.GitDir], WorkTree: c.WorkTree})
+	}
 	names, err := gitconfig.NewNames(dirs, f.table, os.LookupEnv)
 	if err != nil {
 		return err
@@ -117,31 +120,68 @@ func (f *Fence) nameOutside(found map[string][]gitdir.Repo) error {
 }
 
 // behindLinks lists the places behind links that commits of the host's have at protected names:
-// the host may check them out.
-func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected) {
+// the host may check them out, in any of their work trees.
+func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected, err error) {
+	names, trees := map[string][]string{}, map[string][]string{} // by git directory
+	paths := slices.Clone(f.outside)
+	for _, p := range list {
+		paths = append(paths, p.Path)
+	}
 	for _, b := range f.branches {
-		var names []string
-		for _, p := range list {
-			if name, is := strings.CutPrefix(p.Path, b.WorkTree+"/"); is {
-				names = append(names, name)
+		if slices.Contains(trees[b.GitDir], b.WorkTree) {
+			continue
+		}
+		trees[b.GitDir] = append(trees[b.GitDir], b.WorkTree)
+		all := paths
+		if !slices.ContainsFunc(confine.WritablePaths(f.Roots), func(root string) bool { return fsat.Within(b.WorkTree, root) }) {
+			named, err := gitconfig.NewNames([]string{b.WorkTree}, f.table, os.LookupEnv)
+			if err == nil {
+				err = named.Elsewhere(b.WorkTree, b.GitDir, b.GitDir)
+			}
+			if err != nil {
+				return nil, err
+			}
+			all = slices.Clone(paths)
+			for _, n := range named.Named {
+				all = append(all, n.Path)
 			}
 		}
-		links, save := gitland.LinksOfHistory(f.gitState(), b.GitDir, b.WorkTree, names)
+		for _, path := range all {
+			if name, is := strings.CutPrefix(path, b.WorkTree+"/"); is && !slices.Contains(names[b.GitDir], name) {
+				names[b.GitDir] = append(names[b.GitDir], name)
+			}
+		}
+	}
+	for _, common := range slices.Sorted(maps.Keys(trees)) {
+		slices.Sort(trees[common])
+		links, save := gitland.LinksOfHistory(f.gitState(), common, trees[common], names[common])
 		f.saves = append(f.saves, save)
-		for _, link := range links {
-			p := bwrap.Protected{Rule: fmt.Sprintf("%sa link of a commit leads there from %q", gitRule, link.Name), Default: true}
-			if p.Path = filepath.Join(b.WorkTree, link.Place); filepath.IsAbs(link.Place) {
-				trail, _ := confine.Follow(link.Place) // an error ends the way
-				for _, l := range trail.Links {
-					more = append(more, bwrap.Protected{Path: l.Place, Rule: p.Rule, Default: true, Link: true})
+		for _, tree := range trees[common] {
+			for _, p := range f.placesBehind(tree, links) {
+				if !slices.Contains(more, p) {
+					more = append(more, p)
 				}
-				p.Path = trail.Place
 			}
-			in := func(dir string) bool { return fsat.Within(p.Path, dir) }
-			holds := func(dir string) bool { return fsat.Within(dir, p.Path) } // all of it stays writable
-			if !slices.ContainsFunc(f.gitDirs, in) && !holds(b.WorkTree) && !slices.ContainsFunc(confine.WritablePaths(f.Roots), holds) {
-				more = append(more, p)
+		}
+	}
+	return more, nil
+}
+
+// placesBehind lists places behind links as they are for a work tree.
+func (f *Fence) placesBehind(workTree string, links []gitland.Behind) (more []bwrap.Protected) {
+	for _, link := range links {
+		p := bwrap.Protected{Rule: fmt.Sprintf("%sa link of a commit leads there from %q", gitRule, link.Name), Default: true}
+		if p.Path = filepath.Join(workTree, link.Place); filepath.IsAbs(link.Place) {
+			trail, _ := confine.Follow(link.Place) // an error ends the way
+			for _, l := range trail.Links {
+				more = append(more, bwrap.Protected{Path: l.Place, Rule: p.Rule, Default: true, Link: true})
 			}
+			p.Path = trail.Place
+		}
+		in := func(dir string) bool { return fsat.Within(p.Path, dir) }
+		holds := func(dir string) bool { return fsat.Within(dir, p.Path) } // all of it stays writable
+		if !slices.ContainsFunc(f.gitDirs, in) && !holds(workTree) && !slices.ContainsFunc(confine.WritablePaths(f.Roots), holds) {
+			more = append(more, p)
 		}
 	}
 	return more

@@ -40,6 +40,29 @@ type treeLinks struct {
 	tree      func(id string) ([]objects.Entry, error)
 	read      func(id string) (kind string, text []byte, err error)
 	workTrees []string // which may have the trees
+	above     bool     // a link has led above the work tree
+	same      map[string][]sameLinks
+}
+
+// sameLinks are what trees have in common that have the same at the protected names: the names at
+// their top to which links led, and what is there.
+type sameLinks struct {
+	names map[string]bool
+	there string
+}
+
+// maxSame bounds these.
+const maxSame = 64
+
+// there tells what a tree has at names.
+func there(top []objects.Entry, names map[string]bool) string {
+	text := ""
+	for _, e := range top {
+		if names[strings.ToLower(e.Name)] {
+			text += fmt.Sprintf("%s/%o/%s/", e.Name, e.Mode, e.ID)
+		}
+	}
+	return text
 }
 
 // remembering returns a function that reads trees, and has those at hand that it has read before:
@@ -88,18 +111,25 @@ type linkWalk struct {
 	queue []way
 	seen  map[string]bool
 	left  int  // entries
-	above bool // links lead above the work tree
+	up    bool // links lead above the work tree
 	found map[Behind]bool
+	top   map[string]bool // names at the top that were looked for
 	err   error
 }
 
 // behind lists the places behind the links of a tree. It goes on where something cannot be read,
 // and then returns an error, too.
 func (l *treeLinks) behind(tree string) (list []Behind, err error) {
-	w := linkWalk{treeLinks: l, root: tree, found: map[Behind]bool{}, above: true}
+	list, _, err = l.walk(tree)
+	return list, err
+}
+
+// walk also returns the names at the top that it has looked for, in lower case.
+func (l *treeLinks) walk(tree string) (list []Behind, names map[string]bool, err error) {
+	w := linkWalk{treeLinks: l, root: tree, found: map[Behind]bool{}, up: true, top: map[string]bool{}}
 	top := w.list(tree)
-	for i := 0; i < len(l.workTrees) && w.above; i++ { // above each of them is something else
-		w.above, w.left, w.seen = false, maxEntries, map[string]bool{}
+	for i := 0; i < len(l.workTrees) && w.up; i++ { // above each of them is something else
+		w.up, w.left, w.seen = false, maxEntries, map[string]bool{}
 		for _, e := range top {
 			if e.Mode != unix.S_IFDIR && e.Mode != index.ModeLink {
 				continue
@@ -111,8 +141,9 @@ func (l *treeLinks) behind(tree string) (list []Behind, err error) {
 		for ; len(w.queue) > 0; w.queue = w.queue[1:] {
 			w.step(w.queue[0])
 		}
+		l.above = l.above || w.up
 	}
-	return sortedBehind(w.found), w.err
+	return sortedBehind(w.found), w.top, w.err
 }
 
 func (w *linkWalk) list(tree string) (list []objects.Entry) {
@@ -144,7 +175,7 @@ func (w *linkWalk) step(s way) {
 	case "..":
 		s.at = filepath.Dir(s.at)
 		if len(s.trees) == 1 {
-			w.above, s.out = true, cmp.Or(s.out, s.at+"/"+s.rest)
+			w.up, s.out = true, cmp.Or(s.out, s.at+"/"+s.rest)
 		}
 		s.trees = s.trees[:max(len(s.trees)-1, 0)]
 		w.inside(s)
@@ -153,6 +184,9 @@ func (w *linkWalk) step(s way) {
 	if len(s.trees) == 0 {
 		w.outside(s, part)
 		return
+	}
+	if len(s.trees) == 1 {
+		w.top[strings.ToLower(part)] = true
 	}
 	exact := false
 	for _, e := range w.list(s.trees[len(s.trees)-1]) {
@@ -272,11 +306,12 @@ const (
 // maxHistory is less in tests.
 var maxHistory = 2_000_000
 
-// history is what has been read of the commits of a git directory, for one work tree of it. In its
-// file the IDs of the commits follow: it is the only place that has those of references that are
+// history is what has been read of the commits of a git directory. In its file the IDs of the commits follow: it is the only place that has those of references that are
 // gone, so no sweep removes it as long as the git directory is there.
 type history struct {
 	Common string           `json:"common"`
+	Trees  []string         `json:"trees"` // the work trees
+	Above  bool             `json:"above"` // a link leads above one, and so elsewhere for another
 	Names  []string         `json:"names"` // protected ones, for which it was read
 	Dirs   map[string]int64 `json:"dirs"`  // when files and directories of references have changed
 	List   []Behind         `json:"list"`
@@ -289,21 +324,36 @@ type history struct {
 const maxNames = 10_000
 
 // LinksOfHistory lists the places behind links of all commits to which the references of a git
-// directory of the host's lead, or once did, for names in a work tree. Only new commits are read:
+// directory of the host's lead, or once did, for names in its work trees. Only new commits are read:
 // save keeps what was found in a file of a directory.
-func LinksOfHistory(in, common, workTree string, names []string) (list []Behind, save func()) {
-	file := historyFile(in, common, workTree)
+func LinksOfHistory(in, common string, workTrees, names []string) (list []Behind, save func()) {
+	file := historyFile(in, common)
 	t, ids, close := readHistory(file)
 	defer close()
-	if t.Common != common || !t.covers(names) {
+	if t.Common != common || !t.covers(names) || t.Above && !slices.Equal(t.Trees, workTrees) {
 		t = &history{Common: common, Names: union(t.Names, names), List: t.List, read: t.read}
 		ids = func() *idSet { return new(idSet) }
 	}
+	t.Trees = workTrees
 	if t.isCurrent() {
 		return t.List, func() {}
 	}
 	seen := ids()
-	if t.readOn(workTree, seen) != nil {
+	err := t.readOn(seen)
+	for range maxLinks { // another commit may have a link at a place behind one
+		var places []string
+		for _, b := range t.List {
+			if !filepath.IsAbs(b.Place) {
+				places = append(places, b.Place)
+			}
+		}
+		if err != nil || t.covers(places) {
+			break
+		}
+		t.Names, t.Dirs, t.Todo, t.Lost, *seen = union(t.Names, places), nil, nil, nil, idSet{}
+		err = t.readOn(seen)
+	}
+	if err != nil {
 		return t.List, func() {} // what pk cannot read, git cannot check out
 	}
 	return t.List, func() {
@@ -318,8 +368,8 @@ func LinksOfHistory(in, common, workTree string, names []string) (list []Behind,
 	}
 }
 
-func historyFile(in, common, workTree string) string {
-	sum := sha256.Sum256([]byte(common + "\x00" + workTree))
+func historyFile(in, common string) string {
+	sum := sha256.Sum256([]byte(common))
 	return gitdir.ListFile(in, gitdir.LinksPrefix+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
 }
 
@@ -390,7 +440,7 @@ func (t *history) isCurrent() bool {
 }
 
 // readOn reads the commits that are new, as far as it may.
-func (t *history) readOn(workTree string, seen *idSet) error {
+func (t *history) readOn(seen *idSet) error {
 	format, _, err := objects.FormatOf(t.Common)
 	if err != nil {
 		return err
@@ -400,7 +450,7 @@ func (t *history) readOn(workTree string, seen *idSet) error {
 		return err
 	}
 	defer db.Close()
-	links := treeLinks{names: map[string][]string{}, tree: remembering(db.Tree), read: db.Read, workTrees: []string{workTree}}
+	links := treeLinks{names: map[string][]string{}, tree: remembering(db.Tree), read: db.Read, workTrees: t.Trees, same: map[string][]sameLinks{}}
 	for _, name := range t.Names {
 		first, _, _ := strings.Cut(strings.ToLower(name), "/")
 		links.names[first] = append(links.names[first], name)
@@ -415,7 +465,7 @@ func (t *history) readOn(workTree string, seen *idSet) error {
 	again := t.Lost[:min(len(t.Lost), maxAgainLost)]
 	queue := slices.Concat(again, t.Todo, ids)
 	t.Lost = t.Lost[len(again):]
-	left, lost, without, found := maxHistory, map[string]bool{}, map[string]bool{}, map[Behind]bool{}
+	left, lost, found := maxHistory, map[string]bool{}, map[Behind]bool{}
 	for ; len(queue) > 0 && left > 0; queue = queue[1:] {
 		id := queue[0]
 		if seen.has(id) || lost[id] {
@@ -424,7 +474,7 @@ func (t *history) readOn(workTree string, seen *idSet) error {
 		h, err := db.Header(id)
 		left -= commitCost
 		if err == nil && h.Tree != "" {
-			err = links.add(h.Tree, without, found, &left)
+			err = links.add(h.Tree, found, &left)
 		}
 		if err != nil && len(t.Lost) < maxLost {
 			t.Lost, lost[id] = append(t.Lost, id), true // a partial clone may get it later, and a shallow one its parents
@@ -433,7 +483,7 @@ func (t *history) readOn(workTree string, seen *idSet) error {
 		}
 		queue = append(queue, h.Parents...)
 	}
-	t.Todo = queue
+	t.Todo, t.Above = queue, t.Above || links.above
 	for _, b := range t.List {
 		found[b] = true
 	}
@@ -441,9 +491,8 @@ func (t *history) readOn(workTree string, seen *idSet) error {
 	return nil
 }
 
-// add adds the places behind links of a tree. without has what trees have at the first parts of the
-// names, of those that have no link there: most commits have the same.
-func (l *treeLinks) add(tree string, without map[string]bool, found map[Behind]bool, left *int) error {
+// add adds the places behind links of a tree. Most commits have the same links.
+func (l *treeLinks) add(tree string, found map[Behind]bool, left *int) error {
 	top, err := l.tree(tree)
 	if err != nil {
 		return err
@@ -455,13 +504,13 @@ func (l *treeLinks) add(tree string, without map[string]bool, found map[Behind]b
 			key += e.Name + "/" + e.ID + "/"
 		}
 	}
-	if key == "" || without[key] {
+	if key == "" || slices.ContainsFunc(l.same[key], func(s sameLinks) bool { return there(top, s.names) == s.there }) {
 		return nil
 	}
 	*left -= linksCost
-	list, err := l.behind(tree)
-	if err == nil && len(list) == 0 {
-		without[key] = true
+	list, names, err := l.walk(tree)
+	if err == nil && len(l.same[key]) < maxSame {
+		l.same[key] = append(l.same[key], sameLinks{names, there(top, names)})
 	}
 	for _, b := range list {
 		found[b] = true

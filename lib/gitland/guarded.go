@@ -318,14 +318,12 @@ func (g *guard) histories() []readBefore {
 	if g.layer.State == "" {
 		return g.read
 	}
-	for _, h := range g.tops {
-		t, ids, close := readHistory(historyFile(g.layer.State, g.repo.host, h.workTree))
-		if t.read != nil {
-			seen := ids()
-			seen.size = g.repo.hexLen() / 2
-			g.read = append(g.read, readBefore{seen, len(t.Todo) == 0})
-		}
-		close()
+	t, ids, close := readHistory(historyFile(g.layer.State, g.repo.host))
+	defer close()
+	if t.read != nil {
+		seen := ids()
+		seen.size = g.repo.hexLen() / 2
+		g.read = append(g.read, readBefore{seen, len(t.Todo) == 0})
 	}
 	return g.read
 }

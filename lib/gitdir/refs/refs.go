@@ -10,6 +10,7 @@ package refs
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -238,16 +239,18 @@ func Tips(h Host, before map[string]int64) (ids []string, changed map[string]int
 			}
 		}
 	}
-	walk("refs")
-	files := []string{"HEAD"}
+	gitDirs := []string{""}
 	isNew("worktrees")
 	worktrees, _ := os.ReadDir(filepath.Join(h.Common, "worktrees"))
 	for _, e := range worktrees {
-		files = append(files, "worktrees/"+e.Name()+"/HEAD")
+		gitDirs = append(gitDirs, "worktrees/"+e.Name()+"/")
 	}
-	for _, name := range files {
-		if isNew(name) {
-			file(name)
+	for _, git := range gitDirs {
+		walk(git + "refs")
+		for _, name := range texts(filepath.Join(h.Common, git)) {
+			if isNew(git + name) {
+				idsIn(filepath.Join(h.Common, git, name), h.HexLen, add)
+			}
 		}
 	}
 	if isNew("logs/" + stash) {
@@ -262,6 +265,47 @@ func Tips(h Host, before map[string]int64) (ids []string, changed map[string]int
 		}
 	}
 	return ids, changed
+}
+
+// texts lists the files in which a git directory names commits, beside its references: HEAD,
+// FETCH_HEAD and the like, the log of HEAD, and the work under way.
+func texts(git string) (names []string) {
+	entries, _ := os.ReadDir(git)
+	for _, e := range entries {
+		if name := e.Name(); !e.IsDir() && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == "" {
+			names = append(names, name)
+		}
+	}
+	names = append(names, "logs/HEAD")
+	for _, dir := range []string{"rebase-merge", "rebase-apply", "sequencer"} {
+		names = append(names, dir)
+		entries, _ := os.ReadDir(filepath.Join(git, dir))
+		for _, e := range entries {
+			names = append(names, dir+"/"+e.Name())
+		}
+	}
+	return names
+}
+
+// maxText bounds what is read of a text: of a longer one the end counts.
+const maxText = 64 << 10
+
+// idsIn calls add with all that looks like an ID in a file.
+func idsIn(file string, hexLen int, add func(id string)) {
+	f, err := os.Open(file)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > maxText {
+		_, _ = f.Seek(-maxText, io.SeekEnd)
+	}
+	text, _ := io.ReadAll(io.LimitReader(f, maxText))
+	for word := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return !strings.ContainsRune("0123456789abcdef", r) }) {
+		if len(word) == hexLen && strings.Trim(word, "0") != "" {
+			add(word)
+		}
+	}
 }
 
 // Changed returns the ctime of a file or directory below a git directory, in nanoseconds, or -1.
