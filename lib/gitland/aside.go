@@ -1,13 +1,17 @@
 package gitland
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"pikuri/lib/gitconfig"
+	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/refs"
 )
 
@@ -111,6 +115,11 @@ func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stay
 			if err != nil {
 				return err
 			}
+			if c.Aside == "" && h.git == git && name != "HEAD" {
+				if path := g.takesBack(git, *c); path != "" {
+					c.Aside = fmt.Sprintf("it takes back what the host has committed of %q, which the command's index did not have; stage and commit its files again", path)
+				}
+			}
 			if c.Aside == "" && !c.Moved {
 				left = name == "HEAD" && c.Target != h.branch
 				heads[h.git] = id
@@ -141,6 +150,60 @@ func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stay
 		}
 	}
 	return nil
+}
+
+// takesBack returns a path that the host has committed since the command's index began, if a commit of
+// the command's has all such paths as they were before, or "". Until a command stages something it
+// finds the host's index and branch; then the index is its own, and git may still take the host's next
+// commit for the parent.
+func (g *guard) takesBack(git string, c refs.Change) (first string) {
+	if sameFile(filepath.Join(git, indexFile), g.layer.baseIndex(git)) {
+		return "" // git writes an index with each commit
+	}
+	host, err := readHostIndex(git, g.repo.hexLen())
+	base := g.layer.readBase(git)
+	if err != nil || base == nil || bytes.Equal(base, host.text) || c.Old == "" || c.New == "" || !g.repo.isAncestor(c.Old, c.New) {
+		return ""
+	}
+	began, err := index.ParseHost(base, g.repo.hexLen())
+	if err != nil {
+		return ""
+	}
+	before, after := g.treesOf([]string{c.Old}), g.treesOf([]string{c.New})
+	if len(before)+len(after) < 2 {
+		return ""
+	}
+	now, was := map[string]index.Entry{}, map[string]index.Entry{} // what differs
+	for _, e := range host.all().Changed(began) {
+		now[e.Path] = e
+	}
+	for _, e := range began.Changed(host.all()) {
+		was[e.Path] = e
+	}
+	in := func(tree, path string, is map[string]index.Entry) bool {
+		e, ok := g.entry(tree, path)
+		want, wanted := is[path]
+		return ok == wanted && e.Mode == want.Mode && e.ID == want.ID
+	}
+	for _, path := range slices.Sorted(maps.Keys(now)) {
+		if !in(before[0], path, now) {
+			continue // the host has only staged it
+		}
+		if !in(after[0], path, was) {
+			return ""
+		}
+		first = cmp.Or(first, path)
+	}
+	for _, path := range slices.Sorted(maps.Keys(was)) {
+		if _, is := now[path]; is || !in(before[0], path, now) {
+			continue
+		}
+		if !in(after[0], path, was) {
+			return ""
+		}
+		first = cmp.Or(first, path)
+	}
+	return first
 }
 
 // valuesThen returns the commit that a branch has after the landing, or "". If the host has moved
