@@ -66,6 +66,29 @@ func TestLocksThatACommandRemoves(t *testing.T) {
 	}
 }
 
+// An index that a command has before the host commits lacks that commit, and git takes it for the
+// parent all the same. A command that changes what the host has committed lands.
+func TestIndexBesideTheHostsCommits(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for _, c := range []struct{ name, first, host, second, after, want, told string }{
+		{"staged before", "echo n >n; git add n", "echo h >h; git add h; git commit -qm H", "git commit -qm n", "git log -1 --format=%s; git ls-files h n; cat h n", "H\nh\nh\nn\n", `it takes back what the host has committed of "h"`},
+		{"a change of the host's change", ":", "echo h >a.txt; git commit -qam H", "echo c >>a.txt; git commit -qam C", "git log -2 --format=%s; git status --porcelain", "C\nH\n", ""},
+		{"a revert of an older one", ":", "echo h >h; git add h; git commit -qm H", "git rm -q b.txt 2>/dev/null || git rm -q a.txt; git commit -qm C", "git log -2 --format=%s; git status --porcelain", "C\nH\n", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			got := g.inTwo(t, c.first, func() { g.host(t, g.Project, c.host) }, c.second)
+			if c.told == "" {
+				assert.Empty(t, got.Stderr)
+			} else {
+				assert.Contains(t, got.Stderr, c.told)
+			}
+			assert.Equal(t, c.want, g.host(t, g.Project, c.after))
+		})
+	}
+}
+
 // Two commands of a session commit in turns, and the host's git looks.
 func TestIndexOfTwoCommands(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

@@ -45,7 +45,7 @@ type guard struct {
 	follow   treeLinks
 	behind   map[string][]Behind // the links of trees that were read last
 	passed   map[string]bool     // commits of remote branches
-	read     []readBefore        // nil: not looked at
+	read     *readBefore         // nil: not looked at
 }
 
 // maxGuarded bounds the entries of directories that are compared in one landing. A commit
@@ -260,12 +260,9 @@ func (g *guard) leads(tree string, olds []string) string {
 
 // fetched returns why the host must not get a remote branch, which may have any files, or "".
 func (g *guard) fetched(id string) string {
-	known := func(id string) bool {
-		return len(g.histories()) > 0 && !slices.ContainsFunc(g.histories(), func(h readBefore) bool { return !h.seen.has(id) })
-	}
 	for queue := []string{id}; len(queue) > 0; queue = queue[1:] {
 		c, err := g.repo.look(queue[0])
-		if err != nil || g.passed[c.id] || known(c.id) || g.isOwn(c) {
+		if err != nil || g.passed[c.id] || g.history().seen.has(c.id) || g.isOwn(c) {
 			continue
 		}
 		if g.budget -= commitCost; g.budget < 0 {
@@ -299,31 +296,29 @@ func (g *guard) links(tree string) []Behind {
 	return list
 }
 
-// isRead reports whether the links of a commit of the host's are known, in each work tree.
-func (g *guard) isRead(id string) bool {
-	return !slices.ContainsFunc(g.histories(), func(h readBefore) bool { return !h.whole && !h.seen.has(id) })
-}
+// isRead reports whether the links of a commit of the host's are known.
+func (g *guard) isRead(id string) bool { return g.history().whole || g.history().seen.has(id) }
 
-// readBefore holds the commits of a history that have been read at the start, which may be all.
+// readBefore is what the start has read of the history.
 type readBefore struct {
 	seen  *idSet
+	list  []Behind
 	whole bool
 }
 
-func (g *guard) histories() []readBefore {
+func (g *guard) history() *readBefore {
 	if g.read != nil {
 		return g.read
 	}
-	g.read = []readBefore{}
+	g.read = &readBefore{seen: &idSet{size: g.repo.hexLen() / 2}, whole: true}
 	if g.layer.State == "" {
 		return g.read
 	}
 	t, ids, close := readHistory(historyFile(g.layer.State, g.repo.host))
 	defer close()
 	if t.read != nil {
-		seen := ids()
-		seen.size = g.repo.hexLen() / 2
-		g.read = append(g.read, readBefore{seen, len(t.Todo) == 0})
+		g.read = &readBefore{ids(), t.List, len(t.Todo) == 0}
+		g.read.seen.size = g.repo.hexLen() / 2
 	}
 	return g.read
 }
@@ -465,6 +460,11 @@ func (g *guard) file(path string, mode uint32, id string, added bool) (string, e
 	}
 	if !g.protects(path) || g.shown(path, mode, id) || !added && g.hadBefore(path, mode, id) {
 		return "", nil
+	}
+	for _, b := range g.history().list {
+		if fsat.Within(path, b.Place) {
+			return fmt.Sprintf("a commit of the host's has a link, %q, that leads to %q, of which it has another version", b.Name, path), nil
+		}
 	}
 	return fmt.Sprintf("programs of the host run %q, of which it has another version", path), nil
 }

@@ -39,10 +39,12 @@ type indexes struct {
 	written time.Time
 	invalid error // the host must not see it
 	host    *hostIndex
-	merged  bool     // it is the host's with the command's changes, since the host has staged others
-	behind  bool     // the two cannot be merged
-	both    []string // the paths of which the host has staged another change
-	err     error    // of the host's
+	merged  bool                               // it is the host's with the command's changes, since the host has staged others
+	behind  bool                               // the two cannot be merged
+	both    []string                           // the paths of which the host has staged another change
+	own     *index.Index                       // before it was merged
+	again   func(known func(index.Entry) bool) // merges again
+	err     error                              // of the host's
 
 	changed, old []index.Entry // missing in the host's, and the other way round
 }
@@ -114,6 +116,17 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		out.left = append(out.left, rel)
 		out.tell("the host has staged other changes meanwhile, with which those of the command cannot be merged: its index stays, and `git status` there shows the difference")
 		return nil
+	}
+	if len(x.both) > 0 { // what the host has committed, and the command's HEAD has, is no change of its index
+		g := l.guard(r)
+		if before, now := g.before(git).id, headNow(r.refs(git)); before != now && r.isAncestor(before, now) {
+			for _, tree := range g.treesOf([]string{before}) {
+				x.again(func(e index.Entry) bool {
+					had, ok := g.entry(tree, e.Path)
+					return ok && had.Mode == e.Mode && had.ID == e.ID
+				})
+			}
+		}
 	}
 	links := newGitlinks(x.changed, x.old)
 	unlock, alone, quiet, err := l.alone(git, links)
@@ -273,11 +286,19 @@ func (x *indexes) merge(base []byte, hexLen int) bool {
 	case index.SameContent(began, host): // an editor makes git write new stat data every few seconds
 		x.behind = false
 	default:
-		text, both := index.Merge(began, x.Index, host)
+		text, both := index.Merge(began, x.Index, host, nil)
 		if text == nil {
 			break
 		}
-		x.both = both
+		x.both, x.again = both, func(known func(index.Entry) bool) {
+			if text, both := index.Merge(began, x.own, host, known); text != nil {
+				if merged, err := index.Parse(text, hexLen, x.host.text); err == nil && merged.Check() == nil {
+					x.Index, x.both = merged, both
+					x.changed, x.old = x.Differences()
+				}
+			}
+		}
+		x.own = x.Index
 		if merged, err := index.Parse(text, hexLen, x.host.text); err == nil && merged.Check() == nil {
 			x.Index, x.merged, x.behind = merged, true, false
 		}

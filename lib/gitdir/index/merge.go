@@ -7,9 +7,9 @@ import (
 
 // Merge returns the text of the host's index with the changes that another one has had since
 // base, path by path. Of paths that the host has changed otherwise, those of both, the host's entries
-// stay. The text is of version 2 or 3, without extensions and checksum. It is nil if one has sparse
+// stay, unless known, which may be nil, has one. The text is of version 2 or 3, without extensions and checksum. It is nil if one has sparse
 // directories.
-func Merge(base, own, host *Index) (text []byte, both []string) {
+func Merge(base, own, host *Index, known func(e Entry) bool) (text []byte, both []string) {
 	out := append([]byte(nil), host.data[:headerSize]...)
 	version, count := uint32(2), uint32(0)
 	b, o, h := base.entries, own.entries, host.entries
@@ -23,6 +23,8 @@ func Merge(base, own, host *Index) (text []byte, both []string) {
 		switch {
 		case own.alike(inOwn, base, inBase):
 		case host.alike(inHost, base, inBase), host.alike(inHost, own, inOwn):
+			from, entries = own, inOwn
+		case known != nil && len(inHost) == 1 && known(host.entry(&inHost[0])):
 			from, entries = own, inOwn
 		default:
 			both = append(both, string(path))
