@@ -23,7 +23,7 @@ var landing = regexp.MustCompile(`(?s)^(` + strings.Join([]string{
 	`objects(/[0-9a-f]{2}(/([0-9a-f]{38}|[0-9a-f]{62}))?|/pack(/pack-([0-9a-f]{40}|[0-9a-f]{64})\.(pack|idx|rev|bitmap|mtimes)|/multi-pack-index)?|/info(/packs|/commit-graph)?)?`,
 	`(refs|logs)(/.*)?`,
 	`lfs(/objects(/[0-9a-f]{2}(/[0-9a-f]{2}(/[0-9a-f]{64})?)?)?)?`,
-	`HEAD|index|packed-refs|shallow|[A-Z_]+_HEAD|AUTO_MERGE|(MERGE|SQUASH|COMMIT)_[A-Z]+|BISECT_(LOG|NAMES|START|TERMS|ANCESTORS_OK)`,
+	`HEAD|index|packed-refs|shallow|[A-Z_]+_HEAD|AUTO_MERGE|(MERGE|SQUASH|COMMIT|TAG|NOTES)_[A-Z]+|BISECT_(LOG|NAMES|START|TERMS|ANCESTORS_OK)`,
 	`(rebase-merge|rebase-apply|sequencer)(/.*)?`,
 }, "|") + `)$`)
 
