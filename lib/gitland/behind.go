@@ -306,8 +306,9 @@ const (
 // maxHistory is less in tests.
 var maxHistory = 2_000_000
 
-// history is what has been read of the commits of a git directory. In its file the IDs of the commits follow: it is the only place that has those of references that are
-// gone, so no sweep removes it as long as the git directory is there.
+// history is what has been read of the commits of a git directory. In its file the IDs of the
+// commits follow: it is the only place that has those of references that are gone, so no sweep
+// removes it as long as the git directory is there.
 type history struct {
 	Common string           `json:"common"`
 	Trees  []string         `json:"trees"` // the work trees
@@ -429,14 +430,15 @@ func (t *history) merge(other *history, seen, others *idSet) {
 }
 
 // isCurrent reports whether there is nothing to read: each change of a reference changes its
-// directory, or packed-refs.
+// directory, or packed-refs. Of a repository there is always a HEAD.
 func (t *history) isCurrent() bool {
 	for name, ctime := range t.Dirs {
 		if refs.Changed(t.Common, name) != ctime {
 			return false
 		}
 	}
-	return len(t.Dirs) > 0 && len(t.Todo)+len(t.Lost) == 0
+	isNew := func(name string) bool { _, known := t.Dirs[name]; return !known }
+	return len(t.Todo)+len(t.Lost) == 0 && !slices.ContainsFunc(refs.Texts(t.Common), isNew)
 }
 
 // readOn reads the commits that are new, as far as it may.

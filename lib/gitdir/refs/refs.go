@@ -239,18 +239,13 @@ func Tips(h Host, before map[string]int64) (ids []string, changed map[string]int
 			}
 		}
 	}
-	gitDirs := []string{""}
 	isNew("worktrees")
-	worktrees, _ := os.ReadDir(filepath.Join(h.Common, "worktrees"))
-	for _, e := range worktrees {
-		gitDirs = append(gitDirs, "worktrees/"+e.Name()+"/")
-	}
-	for _, git := range gitDirs {
+	for _, git := range gitDirs(h.Common) {
 		walk(git + "refs")
-		for _, name := range texts(filepath.Join(h.Common, git)) {
-			if isNew(git + name) {
-				idsIn(filepath.Join(h.Common, git, name), h.HexLen, add)
-			}
+	}
+	for _, name := range Texts(h.Common) {
+		if isNew(name) {
+			idsIn(filepath.Join(h.Common, name), h.HexLen, add)
 		}
 	}
 	if isNew("logs/" + stash) {
@@ -267,21 +262,33 @@ func Tips(h Host, before map[string]int64) (ids []string, changed map[string]int
 	return ids, changed
 }
 
-// texts lists the files in which a git directory names commits, beside its references: HEAD,
-// FETCH_HEAD and the like, the log of HEAD, and the work under way.
-func texts(git string) (names []string) {
-	entries, _ := os.ReadDir(git)
-	for _, e := range entries {
-		if name := e.Name(); !e.IsDir() && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == "" {
-			names = append(names, name)
-		}
+// gitDirs lists the directories that have a HEAD, with a slash, below the common one.
+func gitDirs(common string) []string {
+	list := []string{""}
+	worktrees, _ := os.ReadDir(filepath.Join(common, "worktrees"))
+	for _, e := range worktrees {
+		list = append(list, "worktrees/"+e.Name()+"/")
 	}
-	names = append(names, "logs/HEAD")
-	for _, dir := range []string{"rebase-merge", "rebase-apply", "sequencer"} {
-		names = append(names, dir)
-		entries, _ := os.ReadDir(filepath.Join(git, dir))
+	return list
+}
+
+// Texts lists the files in which a git directory, and those of its work trees, name commits beside
+// their references: HEAD, FETCH_HEAD and the like, the log of HEAD, and the work under way.
+func Texts(common string) (names []string) {
+	for _, git := range gitDirs(common) {
+		entries, _ := os.ReadDir(filepath.Join(common, git))
 		for _, e := range entries {
-			names = append(names, dir+"/"+e.Name())
+			if name := e.Name(); !e.IsDir() && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == "" {
+				names = append(names, git+name)
+			}
+		}
+		names = append(names, git+"logs/HEAD")
+		for _, dir := range []string{"rebase-merge", "rebase-apply", "sequencer"} {
+			names = append(names, git+dir)
+			entries, _ := os.ReadDir(filepath.Join(common, git, dir))
+			for _, e := range entries {
+				names = append(names, git+dir+"/"+e.Name())
+			}
 		}
 	}
 	return names
