@@ -224,17 +224,27 @@ func Tips(h Host, before map[string]int64) (ids []string, changed map[string]int
 			add(now.id)
 		}
 	}
+	below := map[string][]string{} // directories of references, as they were
+	for name := range before {
+		below[filepath.Dir(name)] = append(below[filepath.Dir(name)], name)
+	}
 	var walk func(dir string)
 	walk = func(dir string) {
 		last := before[dir]
 		fresh := isNew(dir)
+		if !fresh { // it has the same directories
+			for _, sub := range below[dir] {
+				walk(sub)
+			}
+			return
+		}
 		entries, _ := os.ReadDir(filepath.Join(h.Common, dir))
 		for _, e := range entries {
 			name := dir + "/" + e.Name()
 			switch {
 			case e.IsDir():
 				walk(name)
-			case fresh && (last == 0 || Changed(h.Common, name) >= last):
+			case last == 0 || Changed(h.Common, name) >= last:
 				file(name)
 			}
 		}
