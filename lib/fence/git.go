@@ -133,7 +133,9 @@ func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected, err
 		}
 		trees[b.GitDir] = append(trees[b.GitDir], b.WorkTree)
 		all := paths
-		if !slices.ContainsFunc(confine.WritablePaths(f.Roots), func(root string) bool { return fsat.Within(b.WorkTree, root) }) {
+		within := func(root string) bool { return fsat.Within(b.WorkTree, root) }
+		isNamed := func(path string) bool { return fsat.Within(path, b.WorkTree) } // by nameOutside
+		if !slices.ContainsFunc(confine.WritablePaths(f.Roots), within) && !slices.ContainsFunc(f.outside, isNamed) {
 			named, err := gitconfig.NewNames([]string{b.WorkTree}, f.table, os.LookupEnv)
 			if err == nil {
 				err = named.Elsewhere(b.WorkTree, b.GitDir, b.GitDir)

@@ -44,8 +44,8 @@ type treeLinks struct {
 	same      map[string][]sameLinks
 }
 
-// sameLinks are what trees have in common that have the same at the protected names: the names at
-// their top to which links led, and what is there.
+// sameLinks describes trees with the same links: the names at their top that were looked for, and
+// the entries there.
 type sameLinks struct {
 	names map[string]bool
 	there string

@@ -64,6 +64,19 @@ func TestLinksThatAreFetchedLater(t *testing.T) {
 	assert.NoError(t, err)
 }
 
+// A commit of another repository, which a message names, is not looked for at each start.
+func TestMessagesNameNoCommits(t *testing.T) {
+	g := newGround(t)
+	g.Sh("git init -q .; git commit -q --allow-empty -m 'cherry picked from commit 0123456789012345678901234567890123456789'; test -s .git/COMMIT_EDITMSG || cp .git/logs/HEAD .git/COMMIT_EDITMSG")
+	require.NoError(t, os.Mkdir(g.State, 0o700))
+	_, save := LinksOfHistory(g.State, g.Root+"/.git", []string{g.Root}, []string{".envrc"})
+	save()
+	h, _, close := readHistory(historyFile(g.State, g.Root+"/.git"))
+	close()
+	assert.NotNil(t, h.read)
+	assert.Empty(t, h.Lost)
+}
+
 func TestIDSet(t *testing.T) {
 	s := idSet{size: objects.SHA1.Size()}
 	ids := []string{"aa00000000000000000000000000000000000000", "0100000000000000000000000000000000000000", "ff00000000000000000000000000000000000000", "aa00000000000000000000000000000000000001"}

@@ -1047,8 +1047,9 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 			if _, err := r.objects.Kind(c.New); !isID(c.New) || err == nil {
 				wait = out.wait
 			}
-			wait(path(c.Name), "%q: %s", c.Name, c.Reason)
-			out.keep = append(out.keep, path("logs/"+c.Name))
+			if wait(path(c.Name), "%q: %s", c.Name, c.Reason); out.keeps(path(c.Name)) {
+				out.keep = append(out.keep, path("logs/"+c.Name))
+			}
 		case c.Outcome == refs.Kept && aside != "" && c.Kept != "":
 			out.tell("%q %s: %s; the command's is %q: look at it before you merge it", c.Name, staysAt(c.Old), aside, c.Kept)
 		case c.Outcome == refs.Kept && aside != "":

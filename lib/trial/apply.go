@@ -344,7 +344,7 @@ func (a *applying) swap(ctx context.Context, i Item, old, next workspace.Entry) 
 		err = &Refused{"it has changed in the project", true}
 	}
 	if err != nil {
-		return errors.Join(err, a.undo.remove())
+		return errors.Join(err, a.undo.forget(ctx, a.ws, i.Path, next))
 	}
 	if next.Kind == workspace.KindFile {
 		fd, err := a.openProject()

@@ -99,8 +99,16 @@ func (u *undo) add(s step) error {
 	return err
 }
 
-// remove removes the last line of the list, since its entry has not been displaced.
-func (u *undo) remove() error { return u.list.Truncate(u.last) }
+// forget removes the last line of the list after a failed Swap, unless the new entry is in its place
+// all the same: then the copy of the old one is still needed.
+func (u *undo) forget(ctx context.Context, ws *workspace.LocalWorkspace, rel string, next workspace.Entry) error {
+	now, err := workspace.EntryOf(ctx, ws, rel)
+	now.Size, next.Size = 0, 0
+	if err != nil || now == next {
+		return nil
+	}
+	return u.list.Truncate(u.last)
+}
 
 // copy copies a file of the project, which has a hash, unless a copy of the same content
 // exists.
@@ -316,7 +324,7 @@ func (r *Root) turn(ws *workspace.LocalWorkspace, to *undo, s step, undo, dryRun
 		err = &Refused{"it has changed in the project", true}
 	}
 	if err != nil {
-		return errors.Join(err, to.remove())
+		return errors.Join(err, to.forget(ctx, ws, rel, want))
 	}
 	return r.confirmLanded(rel, want)
 }

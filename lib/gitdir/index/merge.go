@@ -6,9 +6,9 @@ import (
 )
 
 // Merge returns the text of the host's index with the changes that another one has had since
-// base, path by path. Of paths that the host has changed otherwise, those of both, the host's entries
-// stay, unless known, which may be nil, has one. The text is of version 2 or 3, without extensions and checksum. It is nil if one has sparse
-// directories.
+// base, path by path. Of paths that the host has changed otherwise, the host's entries stay, and both
+// lists them; but an entry that known reports, which may be nil, counts as no change. The text is of
+// version 2 or 3, without extensions and checksum. It is nil if an index has sparse directories.
 func Merge(base, own, host *Index, known func(e Entry) bool) (text []byte, both []string) {
 	out := append([]byte(nil), host.data[:headerSize]...)
 	version, count := uint32(2), uint32(0)

@@ -202,7 +202,7 @@ func RemotesNamed(h Host, names []string) (map[string][]Remote, error) {
 
 // Tips returns the IDs to which references of the host's lead, and its detached HEADs. changed has
 // the results of Changed for the files and directories that it has read, before that; before is
-// that of the last time. What has not changed since is left out.
+// that of the last time. References that have not changed since are left out.
 func Tips(h Host, before map[string]int64) (ids []string, changed map[string]int64) {
 	r, err := newReader(h)
 	if err != nil {
@@ -283,12 +283,13 @@ func gitDirs(common string) []string {
 }
 
 // Texts lists the files in which a git directory, and those of its work trees, name commits beside
-// their references: HEAD, FETCH_HEAD and the like, the log of HEAD, and the work under way.
+// their references: HEAD, FETCH_HEAD and the like, the log of HEAD, and the work under way. It leaves
+// out messages, in which people name commits of other repositories.
 func Texts(common string) (names []string) {
 	for _, git := range gitDirs(common) {
 		entries, _ := os.ReadDir(filepath.Join(common, git))
 		for _, e := range entries {
-			if name := e.Name(); !e.IsDir() && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == "" {
+			if name := e.Name(); !e.IsDir() && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == "" && !strings.HasSuffix(name, "MSG") {
 				names = append(names, git+name)
 			}
 		}
@@ -297,17 +298,19 @@ func Texts(common string) (names []string) {
 			names = append(names, git+dir)
 			entries, _ := os.ReadDir(filepath.Join(common, git, dir))
 			for _, e := range entries {
-				names = append(names, git+dir+"/"+e.Name())
+				if !strings.HasPrefix(e.Name(), "message") && e.Name() != "patch" {
+					names = append(names, git+dir+"/"+e.Name())
+				}
 			}
 		}
 	}
 	return names
 }
 
-// maxText bounds what is read of a text: of a longer one the end counts.
+// maxText bounds the bytes that are read of a text, from its end.
 const maxText = 64 << 10
 
-// idsIn calls add with all that looks like an ID in a file.
+// idsIn calls add with the IDs at the beginnings of the lines of a file.
 func idsIn(file string, hexLen int, add func(id string)) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -318,9 +321,12 @@ func idsIn(file string, hexLen int, add func(id string)) {
 		_, _ = f.Seek(-maxText, io.SeekEnd)
 	}
 	text, _ := io.ReadAll(io.LimitReader(f, maxText))
-	for word := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return !strings.ContainsRune("0123456789abcdef", r) }) {
-		if len(word) == hexLen && strings.Trim(word, "0") != "" {
-			add(word)
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		for _, word := range words[:min(len(words), 3)] { // "OLD NEW", "pick ID", "merge -C ID"; a subject follows
+			if len(word) == hexLen && strings.Trim(word, "0123456789abcdef") == "" && strings.Trim(word, "0") != "" {
+				add(word)
+			}
 		}
 	}
 }
