@@ -554,7 +554,7 @@ func (f *Fence) OpenLayers() error {
 				return err
 			}
 		}
-		layer := overlay.Layers{Upper: l.Upper(), Work: l.Work(), Fresh: l.Fresh(), Volatile: !f.Trial}
+		layer := overlay.Layers{Upper: l.Upper(), Base: l.Base(), Work: l.Work(), Fresh: l.Fresh(), Volatile: !f.Trial}
 		at := ""
 		if f.joined != nil {
 			layer.Source, at = f.Session.Marker(), l.Merged()

@@ -395,7 +395,7 @@ func (l *List) gitlinks(gitDir string) ([]string, error) {
 	if err := unix.Fstatat(fd, "index", &st, 0); err != nil {
 		return nil, unlessAbsent(err)
 	}
-	key := fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim) // keepIndexes changes the ctime
+	key := fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim) // gitland.Layer's base changes the ctime
 	known := l.links[gitDir]                            // the key comes first
 	if len(known) > 0 && (l.early || known[0] == key) {
 		return known[1:], nil

@@ -1,30 +1,28 @@
 package gitland
 
 import (
-	"bytes"
-	"cmp"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"pikuri/lib/gitconfig"
-	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/refs"
 )
 
 // setAside marks the changes of references that must not land. What else may land depends on
 // deletions, which do not all land themselves.
-func (l *lander) setAside(r *repository, git string, changes []refs.Change) error {
+//
+// began is the commit of the host's HEAD, without what has landed.
+func (l *lander) setAside(r *repository, git, began string, changes []refs.Change) error {
 	stays := map[string]bool{} // references that are not deleted
 	for {
 		before := len(stays)
 		for i := range changes {
 			changes[i].Aside = ""
 		}
-		if err := l.tryAside(r, git, changes, stays); err != nil {
+		if err := l.tryAside(r, git, began, changes, stays); err != nil {
 			return err
 		}
 		for _, c := range changes {
@@ -39,7 +37,7 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) erro
 }
 
 // tryAside is setAside if the host keeps some references that the command has deleted.
-func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stays map[string]bool) (err error) {
+func (l *lander) tryAside(r *repository, git, began string, changes []refs.Change, stays map[string]bool) (err error) {
 	g := l.guard(r)
 	hiding, err := g.hiding(r.refs(git), changes, stays)
 	if err != nil {
@@ -92,6 +90,8 @@ func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stay
 			}
 			id := ids[0]
 			switch {
+			case name == "HEAD" && id != "" && !l.layer.beganAt(git, began) && !r.isAncestor(h.id, id):
+				c.Aside = "the host has committed meanwhile"
 			case name == "HEAD" && c.Target != "" && c.Target != h.branch && g.usedElsewhere(c.Target, git) != "":
 				c.Aside = fmt.Sprintf("%q has checked out %q", g.usedElsewhere(c.Target, git), c.Target)
 			case id == "" && name == "HEAD" && slices.ContainsFunc(changes, func(b refs.Change) bool { return b.Name == c.Target && b.New != "" }):
@@ -114,11 +114,6 @@ func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stay
 			}
 			if err != nil {
 				return err
-			}
-			if c.Aside == "" && h.git == git && name != "HEAD" {
-				if path := g.takesBack(git, *c); path != "" {
-					c.Aside = fmt.Sprintf("it takes back what the host has committed of %q, which the command's index did not have; stage and commit its files again", path)
-				}
 			}
 			if c.Aside == "" && !c.Moved {
 				left = name == "HEAD" && c.Target != h.branch
@@ -150,60 +145,6 @@ func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stay
 		}
 	}
 	return nil
-}
-
-// takesBack returns a path that the host has committed since the command's index began, if a commit of
-// the command's has all such paths as they were before, or "". Until a command stages something it
-// finds the host's index and branch; then the index is its own, and git may still take the host's next
-// commit for the parent.
-func (g *guard) takesBack(git string, c refs.Change) (first string) {
-	if sameFile(filepath.Join(git, indexFile), g.layer.baseIndex(git)) {
-		return "" // git writes an index with each commit
-	}
-	host, err := readHostIndex(git, g.repo.hexLen())
-	base := g.layer.readBase(git)
-	if err != nil || base == nil || bytes.Equal(base, host.text) || c.Old == "" || c.New == "" || !g.repo.isAncestor(c.Old, c.New) {
-		return ""
-	}
-	began, err := index.ParseHost(base, g.repo.hexLen())
-	if err != nil {
-		return ""
-	}
-	before, after := g.treesOf([]string{c.Old}), g.treesOf([]string{c.New})
-	if len(before)+len(after) < 2 {
-		return ""
-	}
-	now, was := map[string]index.Entry{}, map[string]index.Entry{} // what differs
-	for _, e := range host.all().Changed(began) {
-		now[e.Path] = e
-	}
-	for _, e := range began.Changed(host.all()) {
-		was[e.Path] = e
-	}
-	in := func(tree, path string, is map[string]index.Entry) bool {
-		e, ok := g.entry(tree, path)
-		want, wanted := is[path]
-		return ok == wanted && e.Mode == want.Mode && e.ID == want.ID
-	}
-	for _, path := range slices.Sorted(maps.Keys(now)) {
-		if !in(before[0], path, now) {
-			continue // the host has only staged it
-		}
-		if !in(after[0], path, was) {
-			return ""
-		}
-		first = cmp.Or(first, path)
-	}
-	for _, path := range slices.Sorted(maps.Keys(was)) {
-		if _, is := now[path]; is || !in(before[0], path, now) {
-			continue
-		}
-		if !in(after[0], path, was) {
-			return ""
-		}
-		first = cmp.Or(first, path)
-	}
-	return first
 }
 
 // valuesThen returns the commit that a branch has after the landing, or "". If the host has moved

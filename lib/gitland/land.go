@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path"
@@ -24,6 +25,7 @@ import (
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitlock"
 	"pikuri/lib/internal/gitplace"
 	"pikuri/lib/overlay"
 )
@@ -303,7 +305,7 @@ func (l *Layer) tidyUp(out *landed) error {
 		return l.remove()
 	}
 	held := map[string]int64{}
-	for _, rel := range slices.Concat(out.Keep, out.hold) {
+	for _, rel := range slices.Concat(out.Keep, out.hold, l.begunWith(out.Keep)) {
 		if held[rel] = out.since(rel); l.hasLanded(&out.record, rel) {
 			held[rel] = l.now()
 		}
@@ -560,7 +562,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 		if git != r.host {
 			return nil
 		}
-		_, err = l.landRefs(r, git, rel, upper, false, "", owners, out)
+		_, err = l.landRefs(r, git, rel, upper, false, "", owners, headLock{}, out)
 		return err
 	}
 	host := r.refs(git)
@@ -649,7 +651,23 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 			}
 		}
 	}
-	refused, err := l.landRefs(r, git, rel, upper, !underWay, branch, owners, out)
+	gitlock.Sweep(filepath.Join(git, indexFile))
+	var lock *gitlock.Lock
+	defer func() {
+		if lock != nil {
+			_ = lock.Release()
+		}
+	}()
+	lockIndex := func() (err error) {
+		if x := indexes(); !underWay && lock == nil && x.lands() {
+			if lock, err = l.lockIndex(x.host.path); err == nil && !x.host.same() {
+				indexes = l.readIndexes(r, git, rel, up, out)
+			}
+		}
+		return err
+	}
+	_, old, others := leads(host)
+	refused, err := l.landRefs(r, git, rel, upper, !underWay, branch, owners, headLock{append(others, "HEAD", old, headOf(up, host)), lockIndex}, out)
 	if err != nil || underWay && !l.last {
 		return err
 	}
@@ -670,7 +688,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	why, at := "", headOf(up, host)
 	if slices.Contains(refused, at) || slices.Contains(refused, "HEAD") {
 		why = "its HEAD has not landed"
-	} else if !sameHead(up, git, out) {
+	} else if !l.layer.sameHead(up, git) {
 		why = "the host has another HEAD"
 	}
 	if x, name := indexes(), path.Join(rel, indexFile); why != "" && x != nil && out.Files[name] != x.version {
@@ -683,9 +701,9 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	if why != "" {
 		return nil
 	}
-	err = l.landIndex(r, git, rel, indexes(), out)
+	err = l.landIndex(r, git, rel, indexes(), lock, out)
 	for n := 0; n < maxAgain && errors.Is(err, errIndexChanged); n++ { // an editor may write stat data at any time
-		err = l.landIndex(r, git, rel, l.readIndexes(r, git, rel, up, out)(), out)
+		err = l.landIndex(r, git, rel, l.readIndexes(r, git, rel, up, out)(), lock, out)
 	}
 	return err
 }
@@ -940,19 +958,26 @@ func headID(up, upper int, host refs.Host) string {
 // sameHead reports whether the host has the HEAD of a directory of the upper layer. If that
 // has none, it is the host's branch with which the commands began: the user may have switched to
 // another one since.
-func sameHead(up int, git string, out *landed) bool {
+func (l *Layer) sameHead(up int, git string) bool {
 	seen, err := readSmall(up, "HEAD", unix.O_NOFOLLOW)
 	if err != nil {
-		began, known := out.Heads[git]
-		return !known || began == branchOf(git)
+		began := filepath.Join(l.Base(), l.rel(git))
+		return !exists(filepath.Join(began, "HEAD")) || branchOf(began) == branchOf(git)
 	}
 	has, err := os.ReadFile(filepath.Join(git, "HEAD"))
 	return err == nil && strings.TrimSpace(string(has)) == strings.TrimSpace(string(seen))
 }
 
+// headLock is the lock of an index, to be taken before HEAD moves, or a branch to which it leads: git on
+// the host locks the index to commit, and with the old one would take back a commit that has landed.
+type headLock struct {
+	names []string
+	lock  func() error
+}
+
 // landRefs lands references, but not HEAD without head, and not the branch stays. It returns
 // the refused ones.
-func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, stays string, owners map[string]string, out *landed) (refusals []string, err error) {
+func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, stays string, owners map[string]string, lock headLock, out *landed) (refusals []string, err error) {
 	host := r.refs(git)
 	path := func(name string) string {
 		if refs.PerWorktree(name) {
@@ -1005,7 +1030,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 		return c.Name == stays || owned && owner != git || !owned && git != r.host
 	})
 	if len(changes) > 0 {
-		if err := l.setAside(r, git, changes); err != nil {
+		if err := l.setAside(r, git, r.beganAt(host, rel, out), changes); err != nil {
 			return nil, err
 		}
 	}
@@ -1022,6 +1047,26 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 				refusals = append(refusals, c.Name)
 			}
 			return c.Aside != ""
+		})
+	}
+	refuse := func(stay func(rel, format string, args ...any), name string, why any) {
+		if stay(path(name), "%q: %v", name, why); out.keeps(path(name)) {
+			out.keep = append(out.keep, path("logs/"+name))
+		}
+	}
+	moves := func(c refs.Change) bool { return c.Aside == "" && slices.Contains(lock.names, c.Name) }
+	if slices.ContainsFunc(changes, moves) {
+		err := lock.lock()
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
+			waits := err != nil && moves(c)
+			if waits {
+				refusals = append(refusals, c.Name)
+				refuse(out.wait, c.Name, err)
+			}
+			return waits
 		})
 	}
 	results, err := refs.Apply(host, changes, o)
@@ -1043,13 +1088,11 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 		}
 		switch {
 		case c.Outcome == refs.Refuse:
-			wait := out.stay
+			stay := out.stay
 			if _, err := r.objects.Kind(c.New); !isID(c.New) || err == nil {
-				wait = out.wait
+				stay = out.wait
 			}
-			if wait(path(c.Name), "%q: %s", c.Name, c.Reason); out.keeps(path(c.Name)) {
-				out.keep = append(out.keep, path("logs/"+c.Name))
-			}
+			refuse(stay, c.Name, c.Reason)
 		case c.Outcome == refs.Kept && aside != "" && c.Kept != "":
 			out.tell("%q %s: %s; the command's is %q: look at it before you merge it", c.Name, staysAt(c.Old), aside, c.Kept)
 		case c.Outcome == refs.Kept && aside != "":

@@ -101,8 +101,21 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 	return read
 }
 
-// landIndex lands the index of a git directory.
-func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *landed) error {
+// lands reports whether the index may land.
+func (x *indexes) lands() bool { return x != nil && x.err == nil && x.invalid == nil && !x.behind }
+
+// lockIndex locks an index of the host's. While the command runs, its work can wait.
+func (l *lander) lockIndex(file string) (*gitlock.Lock, error) {
+	deadline := time.Now()
+	if l.last {
+		deadline = deadline.Add(lockWait)
+	}
+	l.layer.hideLock(file)
+	return gitlock.Acquire(file, deadline)
+}
+
+// landIndex lands the index of a git directory. The lock of the host's may be held already.
+func (l *lander) landIndex(r *repository, git, rel string, x *indexes, lock *gitlock.Lock, out *landed) (err error) {
 	rel = path.Join(rel, indexFile)
 	switch {
 	case x == nil:
@@ -187,8 +200,19 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 	if x.merged {
 		own = x.data
 	}
-	l.layer.hideLock(x.host.path)
-	if err := x.host.replace(text, x.written, func() error { return l.layer.setBase(git, own) }); err != nil {
+	if lock == nil {
+		if lock, err = l.lockIndex(x.host.path); err != nil {
+			return fmt.Errorf("cannot land the index: %w", err)
+		}
+		defer func() { err = errors.Join(err, lock.Release()) }()
+	}
+	if !x.host.same() {
+		return fmt.Errorf("cannot land the index: %w", errIndexChanged)
+	}
+	if err = lock.Replace(text, x.written); err == nil {
+		err = l.layer.setBase(git, own)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot land the index: %w", err)
 	}
 	out.Files[rel] = x.version
@@ -407,18 +431,3 @@ func digestOf(data []byte) string {
 }
 
 var errIndexChanged = errors.New("it has changed meanwhile")
-
-// replace replaces the host's index under git's lock, if it has not changed, and then calls
-// landed.
-func (h *hostIndex) replace(data []byte, written time.Time, landed func() error) error {
-	lock, err := gitlock.Acquire(h.path, time.Now().Add(lockWait))
-	if err != nil {
-		return err
-	}
-	if !h.same() {
-		err = errIndexChanged
-	} else if err = lock.Replace(data, written); err == nil {
-		err = landed()
-	}
-	return errors.Join(err, lock.Release())
-}

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -66,8 +65,8 @@ const (
 	tidyFile   = "tidying" // the record, when the layer is being tidied and nothing stays
 	savedFile  = "layer"   // a Layer, as JSON
 	onceDir    = "once-"   // begins the name of a layer for one command
-	baseIndex  = "index-"  // begins the name of an earlier version of the host's index
-	oldIndex   = "old-"    // begins the name of one that is not needed any more
+	baseDir    = "base"    // Layer.Base
+	oldIndex   = "old-"    // begins the name of an index of the host's that is not needed any more
 )
 
 // LayerName is the name of the directory of a layer over a git directory. It ends in a
@@ -205,7 +204,6 @@ type record struct {
 	Marks  map[string]map[string]state.Mark `json:"marks,omitempty"`  // state.Options.Landed of each
 	Began  map[string]string                `json:"began,omitempty"`  // values of references, by path, before the first one landed
 	Files  map[string]string                `json:"files,omitempty"`  // digests of other files that have landed
-	Heads  map[string]string                `json:"heads,omitempty"`  // branches of the host's HEADs when the commands began, by git directory
 	Config map[string]string                `json:"config,omitempty"` // digests of the host's configs for which the layer's were kept
 	Told   []string                         `json:"told,omitempty"`   // messages already given
 
@@ -305,25 +303,20 @@ func (l *Layer) begin() error {
 			return err
 		}
 	}
-	heads, err := l.keepIndexes(old.Heads)
-	if err != nil {
+	since := l.now() // before the base: what the host moves meanwhile has moved
+	if err := l.keepBase(); err != nil {
 		return err
 	}
 	if old.Phase == used {
-		if changed, err := l.changed(); err != nil {
+		if changed, err := l.changed(); err != nil || changed {
 			return err
-		} else if changed && maps.Equal(heads, old.Heads) {
-			return nil
-		} else if changed {
-			old.Heads = heads
-			return l.save(old)
 		}
 	}
 	config, err := os.ReadFile(filepath.Join(l.GitDir, "config"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	s := record{Since: l.now(), Base: config, Heads: heads, Config: old.Config, Told: old.Told, GitDir: id, Place: l.GitDir, Keep: old.Keep, Held: old.Held, Waits: old.Waits, Phase: used}
+	s := record{Since: since, Base: config, Config: old.Config, Told: old.Told, GitDir: id, Place: l.GitDir, Keep: old.Keep, Held: old.Held, Waits: old.Waits, Phase: used}
 	for rel, digest := range old.Config {
 		now, err := os.ReadFile(filepath.Join(l.GitDir, rel))
 		if err == nil && digestOf(now) == digest {

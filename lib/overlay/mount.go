@@ -14,6 +14,7 @@ import (
 // Layers are the layers of an overlay on disk.
 type Layers struct {
 	Upper  string `json:"upper"`
+	Base   string `json:"base,omitempty"` // between the upper and the lower one, or ""
 	Work   string `json:"work"`
 	Source string `json:"source,omitempty"` // of the mount: the session's keeper recognizes it by that
 	Fresh  bool   `json:"fresh,omitempty"`  // no command uses the overlay: one that is mounted is stale
@@ -40,14 +41,23 @@ func (l *Layers) Mount(lower int) (int, error) {
 	if err := unmark(work); err != nil { // a set-up program was killed before Unmark
 		return -1, err
 	}
-	return Mount(lower, fsat.Path(upper), fsat.Path(work), l.Source, l.Volatile)
+	lowers := fsat.Path(lower)
+	if l.Base != "" {
+		base, err := fsat.Kernel().Open(unix.AT_FDCWD, l.Base, unix.O_PATH, 0, fsat.NoLinks)
+		if err != nil {
+			return -1, err
+		}
+		defer unix.Close(base)
+		lowers = fsat.Path(base) + ":" + lowers
+	}
+	return Mount(lowers, fsat.Path(upper), fsat.Path(work), l.Source, l.Volatile)
 }
 
-// Mount makes an overlay over an open directory, as a detached mount. The paths of its
-// upper and work directories hold no character that the options know an escape for.
-func Mount(lower int, upper, work, source string, volatile bool) (int, error) {
+// Mount makes an overlay over directories, as a detached mount. The paths of its layers
+// hold no character that the options know an escape for.
+func Mount(lowers, upper, work, source string, volatile bool) (int, error) {
 	options := [][2]string{
-		{"source", cmp.Or(source, "pk")}, {"userxattr"}, {"lowerdir", fsat.Path(lower)}, {"upperdir", upper}, {"workdir", work},
+		{"source", cmp.Or(source, "pk")}, {"userxattr"}, {"lowerdir", lowers}, {"upperdir", upper}, {"workdir", work},
 	}
 	if volatile {
 		options = append(options, [2]string{"volatile"})

@@ -476,7 +476,7 @@ func (t *tree) newOverlay(lower int, mode uint32) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	return overlay.Mount(lower, upper, work, "", false)
+	return overlay.Mount(fsat.Path(lower), upper, work, "", false)
 }
 
 // file makes a file in a directory in memory, with Data or the content of source.

@@ -1,0 +1,500 @@
+package gitland
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/gitdir/index"
+	"pikuri/lib/gitdir/objects"
+	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
+)
+
+// Base is the directory of what commands find of the host's HEADs: these, the branches to which they
+// lead, the indexes, and no merge or the like where the host had none. It lies between the host's git
+// directory and the upper layer, and is of the moment at which the commands began. Without it an overlay
+// shows some files as they were when a command first looked, and others as they are: a commit made of an
+// old index on the host's new branch would take back what the user has committed meanwhile.
+func (l *Layer) Base() string { return filepath.Join(l.Dir, baseDir) }
+
+// absent are the files that make the next commit a merge or the like. Where the host has none, a
+// command finds none that comes later.
+var absent = []string{"MERGE_HEAD", "MERGE_MODE", "MERGE_MSG", "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "SQUASH_MSG"}
+
+// base is what Base is to hold, by path: linked, the text of another file, or nil for one that is
+// not there.
+type base map[string]*string
+
+// linked is an index, which is there already.
+var linked = new(string)
+
+func (b base) set(name, text string) { b[name] = &text }
+
+// keepBase makes the base anew. No command uses the layer.
+//
+// The base of an index in the upper layer stays: it is that with which the index began. With a
+// newer one, a later change staged by the host would look like one that the command had removed. So
+// stays the name of an index that has one already: each new name changes the ctime of the index, and
+// lists of repositories rely on that.
+//
+// An index that is not needed any more gets another name, until Started: its removal
+// takes a millisecond.
+func (l *Layer) keepBase() error {
+	if err := os.Mkdir(l.Base(), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	all := base{}
+	for _, git := range l.gitDirs() {
+		copied, err := l.hasIndex(git)
+		switch {
+		case err != nil:
+			return err
+		case copied:
+			l.keepOld(git, all)
+		default:
+			err = l.renew(git, all)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := l.clear("", all); err != nil {
+		return err
+	}
+	for rel, text := range all {
+		if err := l.write(rel, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begunWith lists the HEADs and branches in the base of those of some files that are indexes.
+func (l *Layer) begunWith(files []string) (names []string) {
+	for _, file := range files {
+		if path.Base(file) != indexFile {
+			continue
+		}
+		all := base{}
+		l.keepOld(filepath.Join(l.GitDir, path.Dir(file)), all)
+		for name, text := range all {
+			if text != nil && text != linked {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// keepOld adds what the base has of a git directory.
+func (l *Layer) keepOld(git string, all base) {
+	rel := l.rel(git)
+	add := func(name string) (text string, is bool) {
+		file := filepath.Join(l.Base(), name)
+		data, err := os.ReadFile(file)
+		if text = string(data); err == nil {
+			all.set(name, text)
+		} else if exists(file) {
+			all[name] = nil
+		}
+		return text, err == nil
+	}
+	for _, name := range absent {
+		add(path.Join(rel, name))
+	}
+	if name := path.Join(rel, indexFile); exists(filepath.Join(l.Base(), name)) {
+		all[name] = linked
+	}
+	text, is := add(path.Join(rel, "HEAD"))
+	for branch := leadsTo(text); is && branch != ""; branch = leadsTo(text) {
+		name := path.Join(l.rel(l.common(git)), branch)
+		if _, known := all[name]; known {
+			return
+		}
+		text, is = add(name)
+	}
+}
+
+// renew adds what the host has of a git directory now.
+func (l *Layer) renew(git string, all base) error {
+	rel := l.rel(git)
+	var now base
+	for n := 0; ; n++ {
+		err := l.linkBase(git)
+		if err != nil {
+			return err
+		}
+		if now, err = l.read(git); err != nil {
+			return err
+		}
+		// git locks the index, moves the branch, and replaces the index.
+		_, err = os.Lstat(filepath.Join(git, indexFile+".lock"))
+		same := sameFile(filepath.Join(git, indexFile), l.baseIndex(git)) || !exists(filepath.Join(git, indexFile))
+		if same && err != nil || n == maxMoments { // somebody writes the message of a commit
+			break
+		}
+		time.Sleep(moment)
+	}
+	for name, text := range now {
+		if _, known := all[name]; !known {
+			all[name] = text
+		}
+	}
+	if name := path.Join(rel, indexFile); exists(l.baseIndex(git)) {
+		all[name] = linked
+	}
+	for _, name := range absent {
+		if !exists(filepath.Join(git, name)) {
+			all[path.Join(rel, name)] = nil
+		}
+	}
+	return nil
+}
+
+// maxMoments bounds how often a host that is just committing is looked at again, after a moment.
+const (
+	maxMoments = 5
+	moment     = 10 * time.Millisecond
+)
+
+// read reads the host's HEAD and the branches to which it leads.
+func (l *Layer) read(git string) (base, error) {
+	now, common := base{}, l.common(git)
+	data, err := os.ReadFile(filepath.Join(git, "HEAD"))
+	if errors.Is(err, os.ErrNotExist) {
+		return now, nil // a work tree that is gone
+	}
+	if err != nil {
+		return nil, err
+	}
+	text := string(data)
+	now.set(path.Join(l.rel(git), "HEAD"), text)
+	for branch := leadsTo(text); branch != ""; branch = leadsTo(text) {
+		name := path.Join(l.rel(common), branch)
+		if _, known := now[name]; known {
+			break
+		}
+		data, err := os.ReadFile(filepath.Join(common, branch))
+		if text = string(data); err != nil { // it is packed, or not there yet
+			format, _, err := objects.FormatOf(common)
+			if err != nil {
+				return nil, err
+			}
+			id, _, err := refs.Value(refs.Host{Common: common, Git: git, HexLen: 2 * format.Size()}, branch)
+			if err != nil {
+				return nil, err
+			}
+			if text = id + "\n"; id == "" {
+				now[name] = nil
+				break
+			}
+		}
+		now.set(name, text)
+	}
+	return now, nil
+}
+
+// leadsTo returns the reference that the text of another one names, or "".
+func leadsTo(text string) string {
+	name, symbolic := strings.CutPrefix(text, "ref:")
+	if name = strings.TrimSpace(name); !symbolic || refs.CheckName(name) != nil {
+		return ""
+	}
+	return name
+}
+
+// clear removes what the base is not to hold, below a directory of it, and reports whether that
+// is empty then.
+func (l *Layer) clear(dir string, all base) error {
+	entries, err := os.ReadDir(filepath.Join(l.Base(), dir))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := path.Join(dir, e.Name())
+		file := filepath.Join(l.Base(), name)
+		if e.IsDir() {
+			if err = l.clear(name, all); err == nil {
+				if err = os.Remove(file); errors.Is(err, unix.ENOTEMPTY) {
+					err = nil
+				}
+			}
+		} else if _, wanted := all[name]; !wanted {
+			err = l.putAway(name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putAway removes a file of the base.
+func (l *Layer) putAway(name string) error {
+	if path.Base(name) == indexFile {
+		return os.Rename(filepath.Join(l.Base(), name), filepath.Join(l.Dir, oldIndex+rand.Text()))
+	}
+	return os.Remove(filepath.Join(l.Base(), name))
+}
+
+// write makes a file of the base as it is to be.
+func (l *Layer) write(name string, text *string) error {
+	file := filepath.Join(l.Base(), name)
+	if text == linked {
+		return nil
+	}
+	var st unix.Stat_t
+	err := unix.Lstat(file, &st)
+	if err == nil && text == nil && overlay.IsWhiteout(&st) {
+		return nil
+	}
+	if err == nil && text != nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+		if data, err := os.ReadFile(file); err == nil && string(data) == *text {
+			return nil
+		}
+	}
+	if err == nil {
+		err = os.Remove(file)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	if text == nil {
+		return os.NewSyscallError("mknod", unix.Mknod(file, unix.S_IFCHR, 0))
+	}
+	return os.WriteFile(file, []byte(*text), 0o644)
+}
+
+// rel is the path of a git directory below the layer's.
+func (l *Layer) rel(git string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(git, l.GitDir), "/")
+}
+
+// common is the git directory that has the branches of another one.
+func (l *Layer) common(git string) string {
+	if filepath.Dir(git) == filepath.Join(l.GitDir, "worktrees") {
+		return l.GitDir
+	}
+	return git
+}
+
+// beganAt reports whether the commands began with a commit of a HEAD, or that is not known.
+func (l *Layer) beganAt(git, id string) bool {
+	text, err := os.ReadFile(filepath.Join(l.Base(), l.rel(git), "HEAD"))
+	known := err == nil
+	for branch := leadsTo(string(text)); branch != ""; branch = leadsTo(string(text)) {
+		text, _ = os.ReadFile(filepath.Join(l.Base(), l.rel(l.common(git)), branch))
+	}
+	return !known || strings.TrimSpace(string(text)) == id
+}
+
+// branchOf returns the branch to which HEAD leads in a directory, or "".
+func branchOf(git string) string {
+	text, _ := os.ReadFile(filepath.Join(git, "HEAD"))
+	return leadsTo(string(text))
+}
+
+// linkBase gives the host's index a name in the base.
+func (l *Layer) linkBase(git string) error {
+	name := l.baseIndex(git)
+	if sameFile(filepath.Join(git, indexFile), name) {
+		return nil
+	}
+	if exists(name) {
+		if err := l.putAway(path.Join(l.rel(git), indexFile)); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	if err := linkIndex(git, name); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
+		return err
+	}
+	return nil
+}
+
+// linkIndex gives the host's index another name.
+func linkIndex(git, name string) error {
+	err := os.Link(filepath.Join(git, indexFile), name)
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	data, err := os.ReadFile(filepath.Join(git, indexFile)) // another file system, or another owner
+	if err == nil {
+		err = os.WriteFile(name, data, 0o644)
+	}
+	return err
+}
+
+// gitDirs lists the git directory and those of its linked worktrees and submodules.
+func (l *Layer) gitDirs() []string {
+	list := []string{l.GitDir}
+	worktrees, _ := os.ReadDir(filepath.Join(l.GitDir, "worktrees"))
+	for _, e := range worktrees {
+		list = append(list, filepath.Join(l.GitDir, "worktrees", e.Name()))
+	}
+	return append(list, Submodules(l.GitDir)...)
+}
+
+// Started is called once the sandbox is made.
+func (l *Layer) Started() {
+	l.Layer.Started()
+	go func() {
+		entries, _ := os.ReadDir(l.Dir)
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), oldIndex) {
+				_ = os.Remove(filepath.Join(l.Dir, e.Name())) // or the next command does
+			}
+		}
+	}()
+}
+
+// hasIndex reports whether the upper layer, which no command uses, has an index of a git
+// directory, or a whiteout in its place. It removes an index in which no command has
+// staged anything if the host's has changed since: the next command sees the host's.
+func (l *Layer) hasIndex(git string) (bool, error) {
+	rel, err := filepath.Rel(l.GitDir, git)
+	if err != nil {
+		return false, err
+	}
+	upper, err := l.openUpper()
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(upper)
+	dir, err := fsat.Kernel().Open(upper, rel, unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err == nil {
+		defer unix.Close(dir)
+		_, err = fsat.Lstat(dir, indexFile)
+	}
+	switch {
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
+		return false, nil
+	case errors.Is(err, unix.EACCES): // the command has closed the directory
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	if sameFile(filepath.Join(git, indexFile), l.baseIndex(git)) || hasOperation(dir) || !l.refreshed(dir, git) {
+		return true, nil
+	}
+	return false, unix.Unlinkat(dir, indexFile, 0)
+}
+
+// hasOperation reports whether a directory of the upper layer has a state that includes its
+// index.
+func hasOperation(dir int) bool {
+	return slices.ContainsFunc(operations, func(name string) bool { _, err := fsat.Lstat(dir, name); return err == nil })
+}
+
+// refreshed reports whether the index in a directory of the upper layer differs from its
+// base only in stat data, and the host's index has changed since.
+func (l *Layer) refreshed(dir int, git string) bool {
+	format, _, err := objects.FormatOf(l.GitDir)
+	if err != nil {
+		return false
+	}
+	text := l.readBase(git)
+	base, err := index.ParseHost(text, 2*format.Size())
+	if err != nil {
+		return false
+	}
+	if host, err := os.ReadFile(filepath.Join(git, indexFile)); err == nil && bytes.Equal(text, host) || err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false
+	}
+	data, _, err := readIndexOfLayer(dir)
+	if err != nil {
+		return false
+	}
+	own, err := index.Parse(data, 2*format.Size(), nil)
+	return err == nil && index.SameContent(base, own)
+}
+
+// readBase returns nil if there was no index.
+func (l *Layer) readBase(git string) []byte {
+	data, _ := os.ReadFile(l.baseIndex(git))
+	return data
+}
+
+// setBase makes an index that has landed the base of what the command stages from then on: the
+// host's, whose lock the caller has, or own if the host's has other changes too. Without a base
+// pk takes all that the host has for its changes.
+func (l *Layer) setBase(git string, own []byte) error {
+	next := filepath.Join(l.Dir, oldIndex+rand.Text())
+	err := os.MkdirAll(filepath.Dir(l.baseIndex(git)), 0o755)
+	switch {
+	case err != nil:
+	case own == nil:
+		err = linkIndex(git, next)
+	default:
+		err = os.WriteFile(next, own, 0o644)
+	}
+	if err == nil {
+		err = os.Rename(next, l.baseIndex(git))
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(l.baseIndex(git)))
+	}
+	return err
+}
+
+// isBase reports whether the host's index is still its base. The new name of the base
+// has changed its ctime.
+func (l *Layer) isBase(git string, st *unix.Stat_t, since int64) bool {
+	return st.Ctim.Nano() <= since || st.Mtim.Nano() <= since && sameFile(filepath.Join(git, indexFile), l.baseIndex(git))
+}
+
+// sameFile reports whether two names are of one inode.
+func sameFile(a, b string) bool {
+	var one, other unix.Stat_t
+	return unix.Lstat(a, &one) == nil && unix.Lstat(b, &other) == nil && fsat.SameInode(&one, &other)
+}
+
+func (l *Layer) baseIndex(git string) string {
+	return filepath.Join(l.Base(), l.rel(git), indexFile)
+}
+
+// IndexLinks counts the links to indexes of the host's in the directories of layers, by device and inode.
+func IndexLinks(layers []string) map[[2]uint64]uint64 {
+	links := map[[2]uint64]uint64{}
+	count := func(name string) {
+		var st unix.Stat_t
+		if unix.Lstat(name, &st) == nil {
+			links[[2]uint64{st.Dev, st.Ino}]++
+		}
+	}
+	for ; len(layers) > 0; layers = layers[1:] {
+		entries, _ := os.ReadDir(layers[0])
+		for _, e := range entries {
+			name := filepath.Join(layers[0], e.Name())
+			switch {
+			case strings.HasPrefix(e.Name(), onceDir):
+				layers = append(layers, name)
+			case strings.HasPrefix(e.Name(), oldIndex):
+				count(name)
+			case e.Name() == baseDir:
+				_ = filepath.WalkDir(name, func(name string, e os.DirEntry, err error) error {
+					if err == nil && e.Name() == indexFile && !e.IsDir() {
+						count(name)
+					}
+					return nil
+				})
+			}
+		}
+	}
+	return links
+}
