@@ -49,6 +49,7 @@ func TestLocksThatACommandRemoves(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	for lock, commands := range map[string][2]string{
 		"refs/heads/main.lock": {"echo n >n; git add n; git commit -qm n", "git log -1 --format=%s; git status --porcelain"},
+		"index.lock":           {"echo n >n; git add n; git commit -qm n", "git log -1 --format=%s; git status --porcelain"}, // of a commit whose message the user writes
 		"HEAD.lock":            {"git checkout -q -b other; echo n >n; git add n", "git symbolic-ref HEAD; git status --porcelain"},
 	} {
 		t.Run(lock, func(t *testing.T) {
@@ -66,25 +67,37 @@ func TestLocksThatACommandRemoves(t *testing.T) {
 	}
 }
 
-// An index that a command has before the host commits lacks that commit, and git takes it for the
-// parent all the same. A command that changes what the host has committed lands.
-func TestIndexBesideTheHostsCommits(t *testing.T) {
+// What the user commits while a command runs stays: the command finds HEAD, the branch, the index and
+// the lack of a merge as they were when it began.
+func TestHostCommitsMeanwhile(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
-	for _, c := range []struct{ name, first, host, second, after, want, told string }{
-		{"staged before", "echo n >n; git add n", "echo h >h; git add h; git commit -qm H", "git commit -qm n", "git log -1 --format=%s; git ls-files h n; cat h n", "H\nh\nh\nn\n", `it takes back what the host has committed of "h"`},
-		{"a change of the host's change", ":", "echo h >a.txt; git commit -qam H", "echo c >>a.txt; git commit -qam C", "git log -2 --format=%s; git status --porcelain", "C\nH\n", ""},
-		{"a revert of an older one", ":", "echo h >h; git add h; git commit -qm H", "git rm -q b.txt 2>/dev/null || git rm -q a.txt; git commit -qm C", "git log -2 --format=%s; git status --porcelain", "C\nH\n", ""},
+	const moved = `the host has moved "refs/heads/main" meanwhile`
+	const merged = "git merge -q --autostash pk/command/heads/main >/dev/null 2>&1; "
+	for _, c := range []struct{ name, first, host, second, told, after, want string }{
+		{"a file staged before", "echo n >n; git add n", "echo h >h; git add h; git commit -qm H", "git commit -qm n", moved,
+			"git log -1 --format=%s; " + merged + "git ls-files h n; git status --porcelain", "H\nh\nn\n"},
+		{"a file that the host removes", "echo n >n; git add n", "git rm -q a.txt; git commit -qm H", "git commit -qm n", moved,
+			"git log -1 --format=%s; " + merged + "git ls-files a.txt n; git status --porcelain", "H\nn\n"},
+		{"all files", ":", "echo h >>a.txt; git commit -qam H", "echo n >n; git add n; git commit -qam n", moved,
+			"git log -1 --format=%s; " + merged + "tail -n 1 a.txt; git ls-files n; git status --porcelain", "H\nh\nn\n"},
+		{"two commits", "echo n >n; git add n", "echo h >h; echo h >>a.txt; git add .; git commit -qm H", "git commit -qm n; echo n >>a.txt; git commit -qm m a.txt", moved,
+			"git log -1 --format=%s; git show HEAD:h", "H\nh\n"},
+		{"a new branch", "echo n >n; git add n", "echo h >h; git add h; git commit -qm H", "git switch -qc fix; git commit -qm n", `"HEAD" stays at "refs/heads/main": the host has committed meanwhile`,
+			"git log -1 --format=%s; git symbolic-ref HEAD; git log -1 --format=%s fix", "H\nrefs/heads/main\nn\n"},
+		{"a detached HEAD", "echo n >n; git add n", "echo h >h; git add h; git commit -qm H", "git checkout -q --detach; git commit -qm n; git tag t", `"HEAD" stays at "refs/heads/main": the host has committed meanwhile`,
+			"git log -1 --format=%s; git symbolic-ref HEAD; git log -1 --format=%s t", "H\nrefs/heads/main\nn\n"},
+		{"a branch that the host switches to", "echo n >n; git add n", "git branch -q next; git checkout -q next; echo h >h; git add h; git commit -qm H", "git commit -qm n", "the index: the host has another HEAD",
+			"git log -1 --format=%s; git symbolic-ref HEAD; git log -1 --format=%s main; git ls-tree --name-only main h", "H\nrefs/heads/next\nn\n"},
+		{"a merge that the host begins", "echo n >n; git add n", "git merge -q --no-commit $(git commit-tree -p topic -m side topic^{tree})", "git commit -qm n", "",
+			"git rev-list --parents -1 main | wc -w; test -e .git/MERGE_HEAD; git commit -qm merge; git rev-list --parents -1 main | wc -w", "2\n3\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			g := newGround(t, b, template)
 			got := g.inTwo(t, c.first, func() { g.host(t, g.Project, c.host) }, c.second)
-			if c.told == "" {
-				assert.Empty(t, got.Stderr)
-			} else {
-				assert.Contains(t, got.Stderr, c.told)
-			}
+			assert.Contains(t, got.Stderr, c.told)
 			assert.Equal(t, c.want, g.host(t, g.Project, c.after))
+			g.host(t, g.Project, "git fsck --strict 2>&1")
 		})
 	}
 }

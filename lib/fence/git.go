@@ -154,14 +154,15 @@ func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected, err
 			}
 		}
 	}
+	known := map[bwrap.Protected]bool{}
 	for _, common := range slices.Sorted(maps.Keys(trees)) {
 		slices.Sort(trees[common])
 		links, save := gitland.LinksOfHistory(f.gitState(), common, trees[common], names[common])
 		f.saves = append(f.saves, save)
 		for _, tree := range trees[common] {
 			for _, p := range f.placesBehind(tree, links) {
-				if !slices.Contains(more, p) {
-					more = append(more, p)
+				if !known[p] {
+					known[p], more = true, append(more, p)
 				}
 			}
 		}

@@ -11,7 +11,8 @@ import (
 // Layers have links to the host's index, also those of one command.
 func TestIndexLinks(t *testing.T) {
 	g := newGround(t)
-	g.Sh(`mkdir -p layer/once-x other; echo x >index; ln index layer/index-x; ln index layer/once-x/old-y; ln index layer/record; ln index other/index-x`)
+	g.Sh(`mkdir -p layer/base/worktrees/w layer/once-x other/base; echo x >index
+		ln index layer/base/worktrees/w/index; ln index layer/once-x/old-y; ln index layer/record; ln index other/base/index`)
 	var st unix.Stat_t
 	require.NoError(t, unix.Lstat(g.Path("index"), &st))
 	assert.Equal(t, map[[2]uint64]uint64{{st.Dev, st.Ino}: 2}, IndexLinks([]string{g.Path("layer"), g.Path("missing")}))

@@ -316,6 +316,8 @@ type history struct {
 	Names  []string         `json:"names"` // protected ones, for which it was read
 	Dirs   map[string]int64 `json:"dirs"`  // when files and directories of references have changed
 	List   []Behind         `json:"list"`
+	Of     []string         `json:"of"`   // the commit of each place
+	Full   bool             `json:"full"` // Lost does not have all
 	Todo   []string         `json:"todo"` // commits that are to be read next, with all in their histories
 	Lost   []string         `json:"lost"` // commits that could not be read, as those of a partial clone
 	read   os.FileInfo      // the file, as it was read
@@ -332,7 +334,7 @@ func LinksOfHistory(in, common string, workTrees, names []string) (list []Behind
 	t, ids, close := readHistory(file)
 	defer close()
 	if t.Common != common || !t.covers(names) || t.Above && !slices.Equal(t.Trees, workTrees) {
-		t = &history{Common: common, Names: union(t.Names, names), List: t.List, read: t.read}
+		t = &history{Common: common, Names: union(t.Names, names), List: t.List, Of: t.Of, read: t.read}
 		ids = func() *idSet { return new(idSet) }
 	}
 	t.Trees = workTrees
@@ -414,11 +416,12 @@ func union(a, b []string) []string {
 // merge adds what another start has found, also for other names: then the next start reads all again.
 func (t *history) merge(other *history, seen, others *idSet) {
 	t.Todo, t.Lost, t.Dirs = append(t.Todo, other.Todo...), append(t.Lost, other.Lost...), nil
-	found := map[Behind]bool{}
-	for _, b := range append(t.List, other.List...) {
-		found[b] = true
+	t.Full = t.Full || other.Full
+	found := t.places()
+	for b, id := range other.places() {
+		found[b] = id
 	}
-	t.List = sortedBehind(found)
+	t.setPlaces(found)
 	if t.Common != other.Common || !slices.Equal(t.Names, other.Names) {
 		t.Names, t.Todo, t.Lost = union(t.Names, other.Names), nil, nil
 		*seen = idSet{}
@@ -426,6 +429,24 @@ func (t *history) merge(other *history, seen, others *idSet) {
 	}
 	for i := 0; seen.size > 0 && i+seen.size <= len(others.data); i += seen.size {
 		seen.addRaw(others.data[i : i+seen.size])
+	}
+}
+
+// places returns the places with their commits.
+func (t *history) places() map[Behind]string {
+	found := map[Behind]string{}
+	for i, b := range t.List {
+		if found[b] = ""; i < len(t.Of) {
+			found[b] = t.Of[i]
+		}
+	}
+	return found
+}
+
+func (t *history) setPlaces(found map[Behind]string) {
+	t.List, t.Of = sortedBehind(found), nil
+	for _, b := range t.List {
+		t.Of = append(t.Of, found[b])
 	}
 }
 
@@ -458,6 +479,9 @@ func (t *history) readOn(seen *idSet) error {
 		links.names[first] = append(links.names[first], name)
 	}
 	seen.size = format.Size()
+	if slices.ContainsFunc(t.Of, func(id string) bool { return id != "" && !db.Has(id) }) { // git gc has removed it
+		t.List, t.Of, t.Full, t.Dirs, t.Todo, t.Lost, *seen = nil, nil, false, nil, nil, nil, idSet{size: seen.size}
+	}
 	now := refs.Now().UnixNano()
 	ids, dirs := refs.Tips(refs.Host{Common: t.Common, Git: t.Common, HexLen: 2 * format.Size()}, t.Dirs)
 	t.Dirs = dirs
@@ -467,34 +491,39 @@ func (t *history) readOn(seen *idSet) error {
 	again := t.Lost[:min(len(t.Lost), maxAgainLost)]
 	queue := slices.Concat(again, t.Todo, ids)
 	t.Lost = t.Lost[len(again):]
-	left, lost, found := maxHistory, map[string]bool{}, map[Behind]bool{}
+	tips := map[string]bool{}
+	if t.Full { // the host may have got the files of one since
+		for _, id := range ids {
+			tips[id] = true
+		}
+	}
+	left, lost, found := maxHistory, map[string]bool{}, t.places()
 	for ; len(queue) > 0 && left > 0; queue = queue[1:] {
 		id := queue[0]
-		if seen.has(id) || lost[id] {
+		if seen.has(id) && !tips[id] || lost[id] {
 			continue
 		}
+		tips[id] = false
 		h, err := db.Header(id)
 		left -= commitCost
 		if err == nil && h.Tree != "" {
-			err = links.add(h.Tree, found, &left)
+			err = links.add(h.Tree, id, found, &left)
 		}
 		if err != nil && len(t.Lost) < maxLost {
 			t.Lost, lost[id] = append(t.Lost, id), true // a partial clone may get it later, and a shallow one its parents
 		} else {
+			t.Full = t.Full || err != nil
 			seen.add(id)
 		}
 		queue = append(queue, h.Parents...)
 	}
 	t.Todo, t.Above = queue, t.Above || links.above
-	for _, b := range t.List {
-		found[b] = true
-	}
-	t.List = sortedBehind(found)
+	t.setPlaces(found)
 	return nil
 }
 
-// add adds the places behind links of a tree. Most commits have the same links.
-func (l *treeLinks) add(tree string, found map[Behind]bool, left *int) error {
+// add adds the places behind links of a commit's tree. Most commits have the same links.
+func (l *treeLinks) add(tree, commit string, found map[Behind]string, left *int) error {
 	top, err := l.tree(tree)
 	if err != nil {
 		return err
@@ -515,12 +544,14 @@ func (l *treeLinks) add(tree string, found map[Behind]bool, left *int) error {
 		l.same[key] = append(l.same[key], sameLinks{names, there(top, names)})
 	}
 	for _, b := range list {
-		found[b] = true
+		if found[b] == "" {
+			found[b] = commit
+		}
 	}
 	return err
 }
 
-func sortedBehind(found map[Behind]bool) []Behind {
+func sortedBehind[T any](found map[Behind]T) []Behind {
 	return slices.SortedFunc(maps.Keys(found), func(a, b Behind) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Place, b.Place))
 	})

@@ -575,9 +575,10 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	fresh := map[string]bool{}
 	o := state.Options{
 		HexLen: r.hexLen(), Kind: r.objects.Kind, Whole: func(short string) string { return r.wholeID(host, short) },
-		Exists: func(id string) bool { return r.objects.Has(id) && l.clean(r, id) },
-		Pick:   func(id string, back bool) bool { return l.guard(r).mayPick(id, math.MaxInt, back, after) },
-		Branch: before.branch,
+		Exists:  func(id string) bool { return r.objects.Has(id) && l.clean(r, id) },
+		Fetched: l.guard(r).fetched,
+		Pick:    func(id string, back bool) bool { return l.guard(r).mayPick(id, math.MaxInt, back, after) },
+		Branch:  before.branch,
 		Follows: func(id string, rebase bool) bool {
 			from := resets
 			if rebase {

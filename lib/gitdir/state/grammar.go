@@ -441,6 +441,11 @@ func fetchHead(l *lander, data, _ []byte) error {
 		if kind, err := l.Kind(m[1]); err != nil || kind == "" {
 			return fmt.Errorf("the host has no object %s", m[1])
 		}
+		if l.Fetched != nil {
+			if why := l.Fetched(m[1]); why != "" {
+				return errors.New(why)
+			}
+		}
 		return nil
 	})
 }

@@ -38,7 +38,8 @@ type Options struct {
 	Branch  string
 	Follows func(id string, rebase bool) bool
 
-	Fresh func(branch string) bool // the host did not have it
+	Fresh   func(branch string) bool // the host did not have it
+	Fetched func(id string) string   // why the host must not get a commit of others, or ""
 
 	Try bool // change nothing
 
