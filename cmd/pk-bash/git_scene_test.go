@@ -581,6 +581,8 @@ func TestLinksOfBranchesToAllPlaces(t *testing.T) {
 		{"by another name, to a link", "", "ln -s PROJECT OUT/alias; " + branch(".envrc OUT/alias/conf/envrc", "conf env"), ":", "", "mkdir env; cp EVIL env/envrc", none, ""},
 		{"through a name that a command makes a link", "", branch(".envrc new/../conf/envrc"), ":", "", "mkdir -p x/y x/conf; cp EVIL x/conf/envrc; ln -s x/y new", none, ""},
 		{"the work tree itself", "", branch(".envrc .", ".claude ../project"), ":", "", "touch new", "test -e new", ""},
+		{"a root below a work tree with a link", "-C PROJECT/sub", "ln -s sub/conf/envrc .envrc; cp EVIL sub/evil; git add .; git commit -qm link", ":", "", "mkdir conf; cp evil conf/envrc", "! test -e .envrc", ""},
+		{"a root below a work tree with one on a branch", "-C PROJECT/sub", "mkdir -p sub; cp EVIL sub/evil; " + branch(".envrc sub/conf/envrc"), ":", "", "mkdir conf; cp evil conf/envrc", "git checkout -q feature; ! test -e .envrc", ""},
 		{"a root below the work tree", "-C PROJECT/sub", "mkdir -p sub; cp EVIL sub/evil; " + branch("sub/.envrc conf/envrc"), ":", "", "cd PROJECT/sub; mkdir conf; cp evil conf/envrc", "git checkout -q feature; ! test -e sub/.envrc", ""},
 		{"a link that could not be read", "", envrc + "blob=.git/objects/$(git rev-parse feature:.envrc | sed 's,..,&/,'); cp $blob OUT/blob; rm -f $blob", ":", "cp OUT/blob .git/objects/$(printf conf/envrc | git hash-object --stdin | sed 's,..,&/,')", evil, none, ""},
 		{"a branch that was deleted", "", envrc, "git branch -q -D feature", "", evil, "git checkout -q refs/pk/trash/heads/feature; ! test -e .envrc", ""},

@@ -24,6 +24,7 @@ import (
 	"pikuri/lib/gitdir"
 	"pikuri/lib/gitland"
 	"pikuri/lib/hostrun"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/mountinfo"
@@ -312,6 +313,11 @@ func (f *Fence) protected(roots []confine.Root, tmp string) ([]bwrap.Protected, 
 		return nil, err
 	}
 	list = append(list, files...)
+	for _, b := range f.branches { // a file of a work tree around a root may be a link into it
+		if slices.ContainsFunc(writable, func(root string) bool { return root != b.WorkTree && fsat.Within(root, b.WorkTree) }) {
+			list = append(list, hostrun.Files(b.WorkTree)...)
+		}
+	}
 	behind, err := f.behindLinks(list)
 	return slices.Concat(list, behind, f.stored()), err
 }

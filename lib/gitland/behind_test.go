@@ -1,6 +1,7 @@
 package gitland
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func TestLinksOfHistory(t *testing.T) {
 	assert.Greater(t, starts, 10, "there are twelve commits")
 	assert.Equal(t, all, look(names...))
 	maxHistory = 1_000_000
-	g.Sh("git checkout -q main; git branch -q -D one two three four; git reflog expire --expire=now --all; git gc -q --prune=now")
+	g.Sh("git checkout -q main; git branch -q -D one two three four 2>/dev/null || git branch -q -D one two three; git reflog expire --expire=now --all")
 	g.Settle()
 	assert.Equal(t, all, look(names...))
 	g.Sh("git checkout -q -b late; ln -s m notes; git add notes; git commit -qm late")
@@ -43,6 +44,8 @@ func TestLinksOfHistory(t *testing.T) {
 	assert.Equal(t, all, look(names...))
 	assert.Contains(t, look(append(names, "notes")...), Behind{"notes", "m"})
 	assert.Contains(t, look(names...), Behind{"notes", "m"}, "what was protected stays so")
+	g.Sh("git gc -q --prune=now")
+	assert.Equal(t, []Behind{{"notes", "m"}}, look(names...), "the commits are gone")
 }
 
 var all = []Behind{{".envrc", "conf/envrc"}, {".envrc", "there"}, {".vscode/tasks.json", "x/tasks"}}
@@ -62,6 +65,27 @@ func TestLinksThatAreFetchedLater(t *testing.T) {
 	assert.Equal(t, []Behind{{".envrc", "conf/envrc"}}, look())
 	_, err := os.Stat(historyFile(g.State, g.Root+"/.git"))
 	assert.NoError(t, err)
+}
+
+// Of a clone without files, more commits cannot be read than are remembered. Those to which the host
+// comes later are read then.
+func TestLinksOfATreelessClone(t *testing.T) {
+	g := newGround(t)
+	g.Sh(fmt.Sprintf(`git init -q .; ln -s conf/envrc .envrc; git add .envrc; git commit -qm link; git rev-parse HEAD >../link; git rm -q .envrc; git commit -q --allow-empty -m none
+		ref=$(git symbolic-ref HEAD); file() { id=$(git rev-parse $1^{tree}); echo .git/objects/${id%%${id#??}}/${id#??}; }
+		file HEAD >../other; file HEAD~1 >../name
+		{ for n in $(seq %d); do printf 'commit %%s\ncommitter a <a@b> %%d +0000\ndata 0\n' $ref $n; test $n != 1 || echo from $ref^0; done; } | git fast-import --quiet
+		mv $(cat ../name) ../tree; rm -f $(cat ../other)`, maxLost+100))
+	require.NoError(t, os.Mkdir(g.State, 0o700))
+	look := func() (list []Behind) {
+		list, save := LinksOfHistory(g.State, g.Root+"/.git", []string{g.Root}, []string{".envrc"})
+		save()
+		return list
+	}
+	assert.Empty(t, look())
+	assert.Empty(t, look())
+	g.Sh("mv ../tree $(cat ../name); cp ../link .git/FETCH_HEAD")
+	assert.Equal(t, []Behind{{".envrc", "conf/envrc"}}, look())
 }
 
 // A commit of another repository, which a message names, is not looked for at each start.
