@@ -14,15 +14,16 @@ import (
 // setAside marks the changes of references that must not land. What else may land depends on
 // deletions, which do not all land themselves.
 //
-// began is the commit of the host's HEAD, without what has landed.
-func (l *lander) setAside(r *repository, git, began string, changes []refs.Change) error {
+// began is the commit of the host's HEAD, without what has landed, and meanwhile why what the commands
+// have done to HEAD and its branch must not land, or "".
+func (l *lander) setAside(r *repository, git, began, meanwhile string, changes []refs.Change) error {
 	stays := map[string]bool{} // references that are not deleted
 	for {
 		before := len(stays)
 		for i := range changes {
 			changes[i].Aside = ""
 		}
-		if err := l.tryAside(r, git, began, changes, stays); err != nil {
+		if err := l.tryAside(r, git, began, meanwhile, changes, stays); err != nil {
 			return err
 		}
 		for _, c := range changes {
@@ -37,7 +38,7 @@ func (l *lander) setAside(r *repository, git, began string, changes []refs.Chang
 }
 
 // tryAside is setAside if the host keeps some references that the command has deleted.
-func (l *lander) tryAside(r *repository, git, began string, changes []refs.Change, stays map[string]bool) (err error) {
+func (l *lander) tryAside(r *repository, git, began, meanwhile string, changes []refs.Change, stays map[string]bool) (err error) {
 	g := l.guard(r)
 	hiding, err := g.hiding(r.refs(git), changes, stays)
 	if err != nil {
@@ -47,9 +48,12 @@ func (l *lander) tryAside(r *repository, git, began string, changes []refs.Chang
 	if err != nil {
 		return err
 	}
+	start, commit, known := l.layer.began(git)
 	for i := range changes {
 		c := &changes[i]
 		switch {
+		case meanwhile != "" && (c.Name == "HEAD" || c.Name == start):
+			c.Aside = meanwhile
 		case hiding[c.Name]:
 			c.Aside = "git would take its name for another commit's"
 		case succeeding[c.Name] || g.remoteOf(c.Name) == "":
@@ -90,7 +94,7 @@ func (l *lander) tryAside(r *repository, git, began string, changes []refs.Chang
 			}
 			id := ids[0]
 			switch {
-			case name == "HEAD" && id != "" && !l.layer.beganAt(git, began) && !r.isAncestor(h.id, id):
+			case name == "HEAD" && id != "" && known && commit != began && !r.isAncestor(h.id, id):
 				c.Aside = "the host has committed meanwhile"
 			case name == "HEAD" && c.Target != "" && c.Target != h.branch && g.usedElsewhere(c.Target, git) != "":
 				c.Aside = fmt.Sprintf("%q has checked out %q", g.usedElsewhere(c.Target, git), c.Target)

@@ -49,34 +49,41 @@ func (b base) set(name, text string) { b[name] = &text }
 //
 // An index that is not needed any more gets another name, until Started: its removal
 // takes a millisecond.
-func (l *Layer) keepBase() error {
+//
+// It returns the git directories in which the host may have been committing; before are those of the
+// last time.
+func (l *Layer) keepBase(before []string) (torn []string, err error) {
 	if err := os.Mkdir(l.Base(), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
+		return nil, err
 	}
 	all := base{}
 	for _, git := range l.gitDirs() {
 		copied, err := l.hasIndex(git)
+		is := copied && slices.Contains(before, git)
 		switch {
 		case err != nil:
-			return err
+			return nil, err
 		case copied:
 			l.keepOld(git, all)
 		default:
-			err = l.renew(git, all)
+			is, err = l.renew(git, all)
 		}
 		if err != nil {
-			return err
+			return nil, err
+		}
+		if is {
+			torn = append(torn, git)
 		}
 	}
 	if err := l.clear("", all); err != nil {
-		return err
+		return nil, err
 	}
 	for rel, text := range all {
 		if err := l.write(rel, text); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return torn, nil
 }
 
 // begunWith lists the HEADs and branches in the base of those of some files that are indexes.
@@ -116,31 +123,26 @@ func (l *Layer) keepOld(git string, all base) {
 		all[name] = linked
 	}
 	text, is := add(path.Join(rel, "HEAD"))
-	for branch := leadsTo(text); is && branch != ""; branch = leadsTo(text) {
-		name := path.Join(l.rel(l.common(git)), branch)
-		if _, known := all[name]; known {
-			return
-		}
-		text, is = add(name)
+	for n := 0; is && leadsTo(text) != "" && n < maxSymbolic; n++ {
+		text, is = add(path.Join(l.rel(l.common(git)), leadsTo(text)))
 	}
 }
 
-// renew adds what the host has of a git directory now.
-func (l *Layer) renew(git string, all base) error {
+// renew adds what the host has of a git directory now. It reports whether the host may be committing.
+func (l *Layer) renew(git string, all base) (torn bool, err error) {
 	rel := l.rel(git)
 	var now base
 	for n := 0; ; n++ {
-		err := l.linkBase(git)
-		if err != nil {
-			return err
+		if err := l.linkBase(git); err != nil {
+			return false, err
 		}
 		if now, err = l.read(git); err != nil {
-			return err
+			return false, err
 		}
 		// git locks the index, moves the branch, and replaces the index.
-		_, err = os.Lstat(filepath.Join(git, indexFile+".lock"))
-		same := sameFile(filepath.Join(git, indexFile), l.baseIndex(git)) || !exists(filepath.Join(git, indexFile))
-		if same && err != nil || n == maxMoments { // somebody writes the message of a commit
+		lock, err := os.Lstat(filepath.Join(git, indexFile+".lock"))
+		torn = err == nil || exists(filepath.Join(git, indexFile)) && exists(l.baseIndex(git)) && !l.sameIndex(git)
+		if !torn || n >= maxMoments || err == nil && time.Since(lock.ModTime()) > maxMoments*moment { // somebody writes the message of a commit
 			break
 		}
 		time.Sleep(moment)
@@ -158,51 +160,67 @@ func (l *Layer) renew(git string, all base) error {
 			all[path.Join(rel, name)] = nil
 		}
 	}
-	return nil
+	return torn, nil
 }
 
 // maxMoments bounds how often a host that is just committing is looked at again, after a moment.
 const (
-	maxMoments = 5
+	maxMoments = 100
 	moment     = 10 * time.Millisecond
 )
+
+// sameIndex reports whether the host's index is that of the base.
+func (l *Layer) sameIndex(git string) bool {
+	host, base := filepath.Join(git, indexFile), l.baseIndex(git)
+	if sameFile(host, base) {
+		return true
+	}
+	one, err := os.ReadFile(host)
+	other, oerr := os.ReadFile(base)
+	return err == nil && oerr == nil && bytes.Equal(one, other)
+}
 
 // read reads the host's HEAD and the branches to which it leads.
 func (l *Layer) read(git string) (base, error) {
 	now, common := base{}, l.common(git)
-	data, err := os.ReadFile(filepath.Join(git, "HEAD"))
+	text, err := readRef(filepath.Join(git, "HEAD"))
 	if errors.Is(err, os.ErrNotExist) {
 		return now, nil // a work tree that is gone
 	}
 	if err != nil {
 		return nil, err
 	}
-	text := string(data)
 	now.set(path.Join(l.rel(git), "HEAD"), text)
-	for branch := leadsTo(text); branch != ""; branch = leadsTo(text) {
-		name := path.Join(l.rel(common), branch)
-		if _, known := now[name]; known {
-			break
-		}
-		data, err := os.ReadFile(filepath.Join(common, branch))
-		if text = string(data); err != nil { // it is packed, or not there yet
+	branch := leadsTo(text)
+	for n := 0; branch != "" && n < maxSymbolic; n++ {
+		if text, err = readRef(filepath.Join(common, branch)); err != nil { // it is packed, or not there yet
 			format, _, err := objects.FormatOf(common)
 			if err != nil {
 				return nil, err
 			}
 			id, _, err := refs.Value(refs.Host{Common: common, Git: git, HexLen: 2 * format.Size()}, branch)
-			if err != nil {
-				return nil, err
+			if id == "" {
+				return now, err
 			}
-			if text = id + "\n"; id == "" {
-				now[name] = nil
-				break
-			}
+			text = id + "\n"
 		}
-		now.set(name, text)
+		now.set(path.Join(l.rel(common), branch), text)
+		branch = leadsTo(text)
 	}
 	return now, nil
 }
+
+// readRef returns the text of a reference, also of one that is a symbolic link.
+func readRef(file string) (string, error) {
+	if target, err := os.Readlink(file); err == nil && refs.CheckName(target) == nil {
+		return "ref: " + target + "\n", nil
+	}
+	text, err := os.ReadFile(file)
+	return string(text), err
+}
+
+// maxSymbolic is how many references git follows.
+const maxSymbolic = 5
 
 // leadsTo returns the reference that the text of another one names, or "".
 func leadsTo(text string) string {
@@ -291,20 +309,58 @@ func (l *Layer) common(git string) string {
 	return git
 }
 
-// beganAt reports whether the commands began with a commit of a HEAD, or that is not known.
-func (l *Layer) beganAt(git, id string) bool {
+// began returns the branch of a HEAD with which the commands began, and its commit. known is false if
+// the base does not have the HEAD.
+func (l *Layer) began(git string) (branch, id string, known bool) {
 	text, err := os.ReadFile(filepath.Join(l.Base(), l.rel(git), "HEAD"))
-	known := err == nil
-	for branch := leadsTo(string(text)); branch != ""; branch = leadsTo(string(text)) {
-		text, _ = os.ReadFile(filepath.Join(l.Base(), l.rel(l.common(git)), branch))
+	branch = leadsTo(string(text))
+	known = err == nil
+	for n := 0; leadsTo(string(text)) != "" && n < maxSymbolic; n++ {
+		text, _ = os.ReadFile(filepath.Join(l.Base(), l.rel(l.common(git)), leadsTo(string(text))))
 	}
-	return !known || strings.TrimSpace(string(text)) == id
+	return branch, strings.TrimSpace(string(text)), known
+}
+
+// values returns the values of the branches in the base of a git directory.
+func (l *Layer) values(common string) map[string]string {
+	values := map[string]string{}
+	dir := filepath.Join(l.Base(), l.rel(common))
+	_ = filepath.WalkDir(filepath.Join(dir, "refs"), func(file string, e os.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return nil // there may be none
+		}
+		if data, err := os.ReadFile(file); err == nil {
+			text := strings.TrimSpace(string(data))
+			if target := leadsTo(text); target != "" {
+				text = "ref: " + target
+			}
+			values[strings.TrimPrefix(file, dir+"/")] = text
+		}
+		return nil
+	})
+	return values
+}
+
+// meanwhile returns why what the commands have done to a HEAD, or its branch, must not land as if the host
+// had stood still, or "". id is the commit of the host's HEAD, without what has landed.
+func (l *Layer) meanwhile(git, id string, torn []string) string {
+	branch, began, known := l.began(git)
+	same := l.sameIndex(git)
+	switch {
+	case !known:
+	case began == "" && id != "":
+		return "the host has committed meanwhile"
+	case began != id && branch != branchOf(git) && same, // git switch replaces the index, and then HEAD
+		began == id && !same && slices.Contains(torn, git): // git commit moves the branch, and then replaces the index
+		return "the host was at it when the command began"
+	}
+	return ""
 }
 
 // branchOf returns the branch to which HEAD leads in a directory, or "".
 func branchOf(git string) string {
-	text, _ := os.ReadFile(filepath.Join(git, "HEAD"))
-	return leadsTo(string(text))
+	text, _ := readRef(filepath.Join(git, "HEAD"))
+	return leadsTo(text)
 }
 
 // linkBase gives the host's index a name in the base.
@@ -345,6 +401,9 @@ func (l *Layer) gitDirs() []string {
 	list := []string{l.GitDir}
 	worktrees, _ := os.ReadDir(filepath.Join(l.GitDir, "worktrees"))
 	for _, e := range worktrees {
+		if !e.IsDir() {
+			continue
+		}
 		list = append(list, filepath.Join(l.GitDir, "worktrees", e.Name()))
 	}
 	return append(list, Submodules(l.GitDir)...)

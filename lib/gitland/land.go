@@ -987,7 +987,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 		return path.Join(r.rel, name)
 	}
 	o := l.refOptions(r, out)
-	o.Held, o.Landed = map[string]time.Time{}, out.refs(rel)
+	o.Held, o.Began, o.Landed = map[string]time.Time{}, l.layer.values(r.host), out.refs(rel)
 	o.Switch = func(id string) bool {
 		why, err := l.guard(r).checkedOut(l.guard(r).before(git), id)
 		return why == "" && err == nil
@@ -1031,7 +1031,8 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 		return c.Name == stays || owned && owner != git || !owned && git != r.host
 	})
 	if len(changes) > 0 {
-		if err := l.setAside(r, git, r.beganAt(host, rel, out), changes); err != nil {
+		began := r.beganAt(host, rel, out)
+		if err := l.setAside(r, git, began, l.layer.meanwhile(git, began, out.Torn), changes); err != nil {
 			return nil, err
 		}
 	}
@@ -1056,7 +1057,22 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 		}
 	}
 	moves := func(c refs.Change) bool { return c.Aside == "" && slices.Contains(lock.names, c.Name) }
+	var results []refs.Result
 	if slices.ContainsFunc(changes, moves) {
+		isNew := func(c refs.Change) bool { return !moves(c) && c.Aside == "" && c.Old+c.OldTarget == "" && !c.Moved }
+		slices.SortStableFunc(changes, func(a, b refs.Change) int { // of which there may be many, without the lock
+			switch {
+			case isNew(a) == isNew(b):
+				return 0
+			case isNew(a):
+				return -1
+			}
+			return 1
+		})
+		n := slices.IndexFunc(changes, func(c refs.Change) bool { return !isNew(c) })
+		if results, err = refs.Apply(host, changes[:n], o); err != nil {
+			return nil, err
+		}
 		err := lock.lock()
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
@@ -1070,7 +1086,8 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 			return waits
 		})
 	}
-	results, err := refs.Apply(host, changes, o)
+	others, err := refs.Apply(host, changes[len(results):], o)
+	results = append(results, others...)
 	for name, value := range o.Landed {
 		if !refs.PerWorktree(name) && name != "logs/HEAD" {
 			common[name] = value

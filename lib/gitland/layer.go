@@ -204,6 +204,7 @@ type record struct {
 	Marks  map[string]map[string]state.Mark `json:"marks,omitempty"`  // state.Options.Landed of each
 	Began  map[string]string                `json:"began,omitempty"`  // values of references, by path, before the first one landed
 	Files  map[string]string                `json:"files,omitempty"`  // digests of other files that have landed
+	Torn   []string                         `json:"torn,omitempty"`   // git directories in which the host may have been committing then
 	Config map[string]string                `json:"config,omitempty"` // digests of the host's configs for which the layer's were kept
 	Told   []string                         `json:"told,omitempty"`   // messages already given
 
@@ -304,19 +305,25 @@ func (l *Layer) begin() error {
 		}
 	}
 	since := l.now() // before the base: what the host moves meanwhile has moved
-	if err := l.keepBase(); err != nil {
+	torn, err := l.keepBase(old.Torn)
+	if err != nil {
 		return err
 	}
 	if old.Phase == used {
-		if changed, err := l.changed(); err != nil || changed {
+		if changed, err := l.changed(); err != nil {
 			return err
+		} else if changed && slices.Equal(torn, old.Torn) {
+			return nil
+		} else if changed {
+			old.Torn = torn
+			return l.save(old)
 		}
 	}
 	config, err := os.ReadFile(filepath.Join(l.GitDir, "config"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	s := record{Since: since, Base: config, Config: old.Config, Told: old.Told, GitDir: id, Place: l.GitDir, Keep: old.Keep, Held: old.Held, Waits: old.Waits, Phase: used}
+	s := record{Since: since, Base: config, Torn: torn, Config: old.Config, Told: old.Told, GitDir: id, Place: l.GitDir, Keep: old.Keep, Held: old.Held, Waits: old.Waits, Phase: used}
 	for rel, digest := range old.Config {
 		now, err := os.ReadFile(filepath.Join(l.GitDir, rel))
 		if err == nil && digestOf(now) == digest {

@@ -78,6 +78,10 @@ type Options struct {
 	// earlier mount.
 	Held map[string]time.Time
 
+	// Began holds values of references with which the command started, in the form of Landed.
+	// One that has that value still is not changed.
+	Began map[string]string
+
 	// Landed holds the values that Apply has landed since then: object IDs, or
 	// "ref: " and a target, or "" for a deletion; the SHA-256 of logs/HEAD and
 	// logs/refs/stash; and two ctimes of packed-refs, from Apply and before. Apply adds
