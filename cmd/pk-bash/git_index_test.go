@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"pikuri/lib/cli/clitest"
 )
@@ -98,6 +99,57 @@ func TestHostCommitsMeanwhile(t *testing.T) {
 			assert.Contains(t, got.Stderr, c.told)
 			assert.Equal(t, c.want, g.host(t, g.Project, c.after))
 			g.host(t, g.Project, "git fsck --strict 2>&1")
+		})
+	}
+}
+
+// A command that begins between two steps of the host's git has not seen one moment: what it commits
+// stays apart.
+func TestHostCommitsAtTheBeginning(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for _, c := range []struct{ hook, host, when, want string }{
+		{"reference-transaction", "echo h >>a.txt; git commit -qam H", `test "$1" = committed || exit 0`, "H\nmain\n"},
+		{"post-index-change", "git checkout -q next", `test "$1" = 1 || exit 0`, "H\nnext\n"},
+	} {
+		t.Run(c.hook, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.host(t, g.Project, "git checkout -q -b next; echo h >>a.txt; git commit -qam H; git checkout -q main")
+			g.Script(t, g.Project+"/.git/hooks/"+c.hook, c.when+"\ntest \"$SLOW\" || exit 0; touch ../open; until test -e ../done; do sleep 0.05; done\n")
+			host := g.hostCommand(g.Project, "export SLOW=1; "+c.host)
+			require.NoError(t, host.Start())
+			g.await(t, "test -e ../open")
+			got := g.inTwo(t, ":", func() {
+				g.host(t, g.Project, "touch ../done")
+				require.NoError(t, host.Wait())
+			}, "echo n >n; git add n; git commit -qm n n")
+			assert.Contains(t, got.Stderr, `"refs/heads/main" stays at `)
+			assert.Contains(t, got.Stderr, "the host was committing or switching when the command began")
+			assert.Equal(t, c.want, g.host(t, g.Project, "git log -1 --format=%s; git symbolic-ref --short HEAD; git diff --cached --quiet || git diff --cached --stat"))
+		})
+	}
+}
+
+// Names and HEADs that are out of the ordinary.
+func TestHeadsOfAllKinds(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for _, c := range []struct{ name, host, first, between, second, want string }{
+		{"a branch renamed below its own name", "git checkout -q -b feat", ":", "git branch -m feat feat/x", "git pack-refs --all", "git symbolic-ref HEAD; git log -1 --format=%s; git for-each-ref --format='%(refname)' refs/heads/feat"},
+		{"an unborn one above others", "git branch rel/1; git checkout -q --orphan rel", "git log -1 --format=%s rel/1", ":", "git branch --list 'rel/*'", "git symbolic-ref HEAD; git branch --list 'rel/*'"},
+		{"references that lead to each other", "git symbolic-ref refs/heads/x refs/heads/y; git symbolic-ref refs/heads/y refs/heads/x; git symbolic-ref HEAD refs/heads/x", ":", ":", ":", "cat .git/HEAD"},
+		{"branches that the host removes", "git branch -q plain; git worktree add -q ../h -b h", "git branch >/dev/null", "git worktree remove ../h; git branch -q -D h plain; git branch -m main trunk", "git pack-refs --all", "git branch --format='%(refname)'"},
+		{"a symbolic link", "git checkout -q -b next; ln -sf refs/heads/next .git/HEAD", "echo n >n; git add n; git commit -qm n", ":", ":", "git symbolic-ref HEAD; git log -1 --format=%s next"},
+		{"a file among the work trees", "touch .git/worktrees/.DS_Store", "echo n >n; git add n; git commit -qm n", ":", ":", "git log -1 --format=%s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.host(t, g.Project, c.host)
+			inside, plain := newGround(t, b, template), g
+			inside.host(t, inside.Project, c.host)
+			inside.inTwo(t, c.first, func() { inside.host(t, inside.Project, c.between) }, c.second)
+			plain.host(t, plain.Project, c.first+"\n"+c.between+"\n"+c.second)
+			assert.Equal(t, plain.host(t, plain.Project, c.want), inside.host(t, inside.Project, c.want))
 		})
 	}
 }

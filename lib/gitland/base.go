@@ -352,7 +352,7 @@ func (l *Layer) meanwhile(git, id string, torn []string) string {
 		return "the host has committed meanwhile"
 	case began != id && branch != branchOf(git) && same, // git switch replaces the index, and then HEAD
 		began == id && !same && slices.Contains(torn, git): // git commit moves the branch, and then replaces the index
-		return "the host was at it when the command began"
+		return "the host was committing or switching when the command began"
 	}
 	return ""
 }

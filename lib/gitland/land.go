@@ -660,6 +660,12 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 		}
 	}()
 	lockIndex := func() (err error) {
+		if !l.last || l.layer.shared {
+			if err := l.awaitIndex(up); err != nil {
+				return err
+			}
+			indexes = l.readIndexes(r, git, rel, up, out)
+		}
 		if x := indexes(); !underWay && lock == nil && x.lands() {
 			if lock, err = l.lockIndex(x.host.path); err == nil && !x.host.same() {
 				indexes = l.readIndexes(r, git, rel, up, out)

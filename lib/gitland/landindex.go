@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -112,6 +113,20 @@ func (l *lander) lockIndex(file string) (*gitlock.Lock, error) {
 	}
 	l.layer.hideLock(file)
 	return gitlock.Acquire(file, deadline)
+}
+
+// awaitIndex waits for a git of a command that has moved the branch, and is about to replace the index. As
+// long as commands run, it returns fs.ErrExist instead. After them, a lock may be left over.
+func (l *lander) awaitIndex(up int) error {
+	for limit := time.Now().Add(lockWait); ; time.Sleep(moment) {
+		st, err := fsat.Lstat(up, indexFile+".lock")
+		switch {
+		case err != nil || overlay.IsWhiteout(st) || l.last && time.Now().After(limit):
+			return nil
+		case !l.last:
+			return fs.ErrExist
+		}
+	}
 }
 
 // landIndex lands the index of a git directory. The lock of the host's may be held already.
