@@ -79,7 +79,8 @@ func (l *Layer) keepBase(before []string) (torn []string, err error) {
 		return nil, err
 	}
 	for rel, text := range all {
-		if err := l.write(rel, text); err != nil {
+		err := l.write(rel, text)
+		if err != nil && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ENOTEMPTY) { // a name below that of another work tree's branch
 			return nil, err
 		}
 	}
@@ -136,9 +137,7 @@ func (l *Layer) renew(git string, all base) (torn bool, err error) {
 		if err := l.linkBase(git); err != nil {
 			return false, err
 		}
-		if now, err = l.read(git); err != nil {
-			return false, err
-		}
+		now = l.read(git)
 		// git locks the index, moves the branch, and replaces the index.
 		lock, err := os.Lstat(filepath.Join(git, indexFile+".lock"))
 		torn = err == nil || exists(filepath.Join(git, indexFile)) && exists(l.baseIndex(git)) && !l.sameIndex(git)
@@ -180,15 +179,12 @@ func (l *Layer) sameIndex(git string) bool {
 	return err == nil && oerr == nil && bytes.Equal(one, other)
 }
 
-// read reads the host's HEAD and the branches to which it leads.
-func (l *Layer) read(git string) (base, error) {
+// read reads the host's HEAD and the branches to which it leads, as far as it can.
+func (l *Layer) read(git string) base {
 	now, common := base{}, l.common(git)
 	text, err := readRef(filepath.Join(git, "HEAD"))
-	if errors.Is(err, os.ErrNotExist) {
-		return now, nil // a work tree that is gone
-	}
 	if err != nil {
-		return nil, err
+		return now // a work tree that is gone
 	}
 	now.set(path.Join(l.rel(git), "HEAD"), text)
 	branch := leadsTo(text)
@@ -196,18 +192,18 @@ func (l *Layer) read(git string) (base, error) {
 		if text, err = readRef(filepath.Join(common, branch)); err != nil { // it is packed, or not there yet
 			format, _, err := objects.FormatOf(common)
 			if err != nil {
-				return nil, err
+				break
 			}
 			id, _, err := refs.Value(refs.Host{Common: common, Git: git, HexLen: 2 * format.Size()}, branch)
-			if id == "" {
-				return now, err
+			if err != nil || id == "" {
+				break
 			}
 			text = id + "\n"
 		}
 		now.set(path.Join(l.rel(common), branch), text)
 		branch = leadsTo(text)
 	}
-	return now, nil
+	return now
 }
 
 // readRef returns the text of a reference, also of one that is a symbolic link.
@@ -231,8 +227,7 @@ func leadsTo(text string) string {
 	return name
 }
 
-// clear removes what the base is not to hold, below a directory of it, and reports whether that
-// is empty then.
+// clear removes what the base is not to hold, below a directory of it.
 func (l *Layer) clear(dir string, all base) error {
 	entries, err := os.ReadDir(filepath.Join(l.Base(), dir))
 	if err != nil {
