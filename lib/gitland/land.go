@@ -655,6 +655,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	gitlock.Sweep(filepath.Join(git, indexFile))
 	var lock *gitlock.Lock
 	defer func() {
+		indexes() // it may still be reading
 		if lock != nil {
 			_ = lock.Release()
 		}
