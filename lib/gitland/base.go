@@ -337,14 +337,16 @@ func (l *Layer) values(common string) map[string]string {
 }
 
 // meanwhile returns why what the commands have done to a HEAD, or its branch, must not land as if the host
-// had stood still, or "". id is the commit of the host's HEAD, without what has landed.
-func (l *Layer) meanwhile(git, id string, torn []string) string {
+// had stood still, or "". id is the commit of the host's HEAD, without what has landed. After an index has
+// landed, the base has another one.
+func (l *Layer) meanwhile(git, id string, torn []string, landed bool) string {
 	branch, began, known := l.began(git)
 	same := l.sameIndex(git)
 	switch {
 	case !known:
 	case began == "" && id != "":
 		return "the host has committed meanwhile"
+	case landed:
 	case began != id && branch != branchOf(git) && same, // git switch replaces the index, and then HEAD
 		began == id && !same && slices.Contains(torn, git): // git commit moves the branch, and then replaces the index
 		return "the host was committing or switching when the command began"

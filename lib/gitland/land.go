@@ -1039,7 +1039,8 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	})
 	if len(changes) > 0 {
 		began := r.beganAt(host, rel, out)
-		if err := l.setAside(r, git, began, l.layer.meanwhile(git, began, out.Torn), changes); err != nil {
+		meanwhile := l.layer.meanwhile(git, began, out.Torn, out.Files[filepath.Join(rel, indexFile)] != "")
+		if err := l.setAside(r, git, began, meanwhile, changes); err != nil {
 			return nil, err
 		}
 	}
