@@ -87,9 +87,9 @@ func TestHostCommitsMeanwhile(t *testing.T) {
 			"git log -1 --format=%s; git symbolic-ref HEAD; git log -1 --format=%s fix", "H\nrefs/heads/main\nn\n"},
 		{"a detached HEAD", "echo n >n; git add n", "echo h >h; git add h; git commit -qm H", "git checkout -q --detach; git commit -qm n; git tag t", `"HEAD" stays at "refs/heads/main": the host has committed meanwhile`,
 			"git log -1 --format=%s; git symbolic-ref HEAD; git log -1 --format=%s t", "H\nrefs/heads/main\nn\n"},
-		{"a branch that the host switches to", "echo n >n; git add n", "git branch -q next; git checkout -q next; echo h >h; git add h; git commit -qm H", "git commit -qm n", "the index: the host has another HEAD",
+		{"a branch that the host switches to", "echo n >n; git add n", "git branch -q next; git checkout -q next; echo h >h; git add h; git commit -qm H", "git commit -qm n", "",
 			"git log -1 --format=%s; git symbolic-ref HEAD; git log -1 --format=%s main; git ls-tree --name-only main h", "H\nrefs/heads/next\nn\n"},
-		{"a merge that the host begins", "echo n >n; git add n", "git merge -q --no-commit $(git commit-tree -p topic -m side topic^{tree})", "git commit -qm n", "",
+		{"a merge that the host begins", ":", "git merge -q --no-commit $(git commit-tree -p topic -m side topic^{tree})", "echo n >n; git add n; git commit -qm n n", "",
 			"git rev-list --parents -1 main | wc -w; test -e .git/MERGE_HEAD; git commit -qm merge; git rev-list --parents -1 main | wc -w", "2\n3\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

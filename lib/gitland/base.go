@@ -336,6 +336,30 @@ func (l *Layer) values(common string) map[string]string {
 	return values
 }
 
+// moveBase makes what has landed of HEADs and branches the beginning of the next command, where it finds an
+// index in the upper layer. No command uses the layer. Where the host has moved them too, the base stays.
+func (l *Layer) moveBase(out *landed) {
+	for _, file := range out.keep {
+		git := filepath.Join(l.GitDir, path.Dir(file))
+		r := l.lander.repos[l.rel(l.common(git))]
+		branch, began, known := l.began(git)
+		if path.Base(file) != indexFile || r == nil || !known {
+			continue
+		}
+		host, rel := r.refs(git), path.Dir(file)
+		value, target, err := refs.Value(host, "HEAD")
+		if target != "" {
+			value = "ref: " + target
+		}
+		if value = out.beginning(rel, "HEAD", value); err != nil || leadsTo(value) != branch || r.beganAt(host, rel, out) != began {
+			continue
+		}
+		for name, text := range l.read(git) {
+			_ = l.write(name, text) // or the next command's work may stay apart
+		}
+	}
+}
+
 // meanwhile returns why what the commands have done to a HEAD, or its branch, must not land as if the host
 // had stood still, or "". id is the commit of the host's HEAD, without what has landed. After an index has
 // landed, the base has another one.

@@ -304,6 +304,7 @@ func (l *Layer) tidyUp(out *landed) error {
 	if l.Once {
 		return l.remove()
 	}
+	l.moveBase(out)
 	held := map[string]int64{}
 	for _, rel := range slices.Concat(out.Keep, out.hold, l.begunWith(out.Keep)) {
 		if held[rel] = out.since(rel); l.hasLanded(&out.record, rel) {
