@@ -68,6 +68,10 @@ func TestLocksThatACommandRemoves(t *testing.T) {
 	}
 }
 
+// again makes the host's git try again if pk holds a lock, as the user would.
+const again = `git() { until command git "$@" 2>../said; do grep -q '[.]lock' ../said || { cat ../said >&2; return 1; }; sleep 0.1; done; }
+`
+
 // What the user commits while a command runs stays: the command finds HEAD, the branch, the index and
 // the lack of a merge as they were when it began.
 func TestHostCommitsMeanwhile(t *testing.T) {
@@ -95,7 +99,7 @@ func TestHostCommitsMeanwhile(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			g := newGround(t, b, template)
-			got := g.inTwo(t, c.first, func() { g.host(t, g.Project, c.host) }, c.second)
+			got := g.inTwo(t, c.first, func() { g.host(t, g.Project, again+c.host) }, c.second)
 			assert.Contains(t, got.Stderr, c.told)
 			assert.Equal(t, c.want, g.host(t, g.Project, c.after))
 			g.host(t, g.Project, "git fsck --strict 2>&1")
@@ -147,7 +151,7 @@ func TestHeadsOfAllKinds(t *testing.T) {
 			g.host(t, g.Project, c.host)
 			inside, plain := newGround(t, b, template), g
 			inside.host(t, inside.Project, c.host)
-			inside.inTwo(t, c.first, func() { inside.host(t, inside.Project, c.between) }, c.second)
+			inside.inTwo(t, c.first, func() { inside.host(t, inside.Project, again+c.between) }, c.second)
 			plain.host(t, plain.Project, c.first+"\n"+c.between+"\n"+c.second)
 			assert.Equal(t, plain.host(t, plain.Project, c.want), inside.host(t, inside.Project, c.want))
 		})
