@@ -14,8 +14,8 @@ import (
 // setAside marks the changes of references that must not land. What else may land depends on
 // deletions, which do not all land themselves.
 //
-// began is the commit of the host's HEAD, without what has landed, and meanwhile why what the commands
-// have done to HEAD and its branch must not land, or "".
+// began is the commit of the host's HEAD, without the landed ones, and meanwhile the reason that keeps
+// changes of HEAD and its branch from landing, or "".
 func (l *lander) setAside(r *repository, git, began, meanwhile string, changes []refs.Change) error {
 	stays := map[string]bool{} // references that are not deleted
 	for {

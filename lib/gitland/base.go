@@ -20,19 +20,19 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// Base is the directory of what commands find of the host's HEADs: these, the branches to which they
-// lead, the indexes, and no merge or the like where the host had none. It lies between the host's git
-// directory and the upper layer, and is of the moment at which the commands began. Without it an overlay
-// shows some files as they were when a command first looked, and others as they are: a commit made of an
-// old index on the host's new branch would take back what the user has committed meanwhile.
+// Base is a directory between the host's git directory and the upper layer, with the host's HEADs, the
+// branches to which they lead and the indexes, as they were when the commands began; and without a merge
+// or the like that the host began later. Alone, an overlay shows some files as they were when a command
+// first looked, and others as they are: a commit made of an old index on the host's new branch would take
+// back the user's commits.
 func (l *Layer) Base() string { return filepath.Join(l.Dir, baseDir) }
 
 // absent are the files that make the next commit a merge or the like. Where the host has none, a
 // command finds none that comes later.
 var absent = []string{"MERGE_HEAD", "MERGE_MODE", "MERGE_MSG", "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "SQUASH_MSG"}
 
-// base is what Base is to hold, by path: linked, the text of another file, or nil for one that is
-// not there.
+// base is the content that Base is to have, by path: linked, the text of another file, or nil for a
+// missing file.
 type base map[string]*string
 
 // linked is an index, which is there already.
@@ -104,7 +104,7 @@ func (l *Layer) begunWith(files []string) (names []string) {
 	return names
 }
 
-// keepOld adds what the base has of a git directory.
+// keepOld adds the files that the base has of a git directory.
 func (l *Layer) keepOld(git string, all base) {
 	rel := l.rel(git)
 	add := func(name string) (text string, is bool) {
@@ -129,7 +129,7 @@ func (l *Layer) keepOld(git string, all base) {
 	}
 }
 
-// renew adds what the host has of a git directory now. It reports whether the host may be committing.
+// renew adds the files that the host has of a git directory now. It reports whether the host may be committing.
 func (l *Layer) renew(git string, all base) (torn bool, err error) {
 	rel := l.rel(git)
 	var now base
@@ -141,7 +141,7 @@ func (l *Layer) renew(git string, all base) (torn bool, err error) {
 		// git locks the index, moves the branch, and replaces the index.
 		lock, err := os.Lstat(filepath.Join(git, indexFile+".lock"))
 		torn = err == nil || exists(filepath.Join(git, indexFile)) && exists(l.baseIndex(git)) && !l.sameIndex(git)
-		if !torn || n >= maxMoments || err == nil && time.Since(lock.ModTime()) > maxMoments*moment { // somebody writes the message of a commit
+		if !torn || n >= maxMoments || err == nil && time.Since(lock.ModTime()) > maxMoments*moment { // the user writes the message of a commit
 			break
 		}
 		time.Sleep(moment)
@@ -206,7 +206,7 @@ func (l *Layer) read(git string) base {
 	return now
 }
 
-// readRef returns the text of a reference, also of one that is a symbolic link.
+// readRef returns the text of a reference, which may be a symbolic link.
 func readRef(file string) (string, error) {
 	if target, err := os.Readlink(file); err == nil && refs.CheckName(target) == nil {
 		return "ref: " + target + "\n", nil
@@ -227,7 +227,7 @@ func leadsTo(text string) string {
 	return name
 }
 
-// clear removes what the base is not to hold, below a directory of it.
+// clear removes the other files below a directory of the base.
 func (l *Layer) clear(dir string, all base) error {
 	entries, err := os.ReadDir(filepath.Join(l.Base(), dir))
 	if err != nil {
@@ -336,7 +336,7 @@ func (l *Layer) values(common string) map[string]string {
 	return values
 }
 
-// moveBase makes what has landed of HEADs and branches the beginning of the next command, where it finds an
+// moveBase makes HEADs and branches that have landed the beginning of the next command, where it finds an
 // index in the upper layer. No command uses the layer. Where the host has moved them too, the base stays.
 func (l *Layer) moveBase(out *landed) {
 	for _, file := range out.keep {
@@ -360,19 +360,18 @@ func (l *Layer) moveBase(out *landed) {
 	}
 }
 
-// meanwhile returns why what the commands have done to a HEAD, or its branch, must not land as if the host
-// had stood still, or "". id is the commit of the host's HEAD, without what has landed. After an index has
+// meanwhile returns why the commands' changes of a HEAD, or of its branch, must not land because of the
+// host's, or "". id is the commit of the host's HEAD, without what has landed. After an index has
 // landed, the base has another one.
 func (l *Layer) meanwhile(git, id string, torn []string, landed bool) string {
 	branch, began, known := l.began(git)
-	same := l.sameIndex(git)
 	switch {
 	case !known:
 	case began == "" && id != "":
 		return "the host has committed meanwhile"
 	case landed:
-	case began != id && branch != branchOf(git) && same, // git switch replaces the index, and then HEAD
-		began == id && !same && slices.Contains(torn, git): // git commit moves the branch, and then replaces the index
+	case began != id && branch != branchOf(git) && l.sameIndex(git), // git switch replaces the index, and then HEAD
+		began == id && slices.Contains(torn, git) && !l.sameIndex(git): // git commit moves the branch, and then replaces the index
 		return "the host was committing or switching when the command began"
 	}
 	return ""
@@ -514,8 +513,11 @@ func (l *Layer) readBase(git string) []byte {
 // host's, whose lock the caller has, or own if the host's has other changes too. Without a base
 // pk takes all that the host has for its changes.
 func (l *Layer) setBase(git string, own []byte) error {
-	next := filepath.Join(l.Dir, oldIndex+rand.Text())
+	next := filepath.Join(l.Dir, nextIndex)
 	err := os.MkdirAll(filepath.Dir(l.baseIndex(git)), 0o755)
+	if rerr := os.Remove(next); !errors.Is(rerr, os.ErrNotExist) { // of a process that was killed
+		err = errors.Join(err, rerr)
+	}
 	switch {
 	case err != nil:
 	case own == nil:

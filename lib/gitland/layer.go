@@ -66,6 +66,7 @@ const (
 	savedFile  = "layer"   // a Layer, as JSON
 	onceDir    = "once-"   // begins the name of a layer for one command
 	baseDir    = "base"    // Layer.Base
+	nextIndex  = "next"    // an index of the base that is being made
 	oldIndex   = "old-"    // begins the name of an index of the host's that is not needed any more
 )
 
