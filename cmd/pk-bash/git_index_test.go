@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -45,25 +46,31 @@ func TestIndexThatLandsInSteps(t *testing.T) {
 }
 
 // A lock of the host's, which the command removes as git advises, keeps a reference from landing. The
-// next command finds all as the last one has left it, and it lands together.
+// next command finds all as the last one has left it, packed or not, and it lands together.
 func TestLocksThatACommandRemoves(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
-	for lock, commands := range map[string][2]string{
-		"refs/heads/main.lock": {"echo n >n; git add n; git commit -qm n", "git log -1 --format=%s; git status --porcelain"},
-		"index.lock":           {"echo n >n; git add n; git commit -qm n", "git log -1 --format=%s; git status --porcelain"}, // of a commit whose message the user writes
-		"HEAD.lock":            {"git checkout -q -b other; echo n >n; git add n", "git symbolic-ref HEAD; git status --porcelain"},
+	for _, c := range []struct{ lock, change, look string }{
+		{"refs/heads/main.lock", "echo n >n; git add n; git commit -qm n", "git log -1 --format=%s; git status --porcelain"},
+		{"refs/heads/main.lock", "echo n >n; git add n; git commit -qm n; git pack-refs --all", "git log -1 --format=%s; git status --porcelain"},
+		{"index.lock", "echo n >n; git add n; git commit -qm n", "git log -1 --format=%s; git status --porcelain"}, // of a commit whose message the user writes
+		{"index.lock", "echo n >n; git add n; git commit -qm n; git pack-refs --all", "git log -1 --format=%s; git status --porcelain"},
+		{"refs/heads/a/b.lock", "git branch -q a/b $(git commit-tree -m b HEAD^{tree}); git pack-refs --all", "git log -1 --format=%s a/b"},
+		{"HEAD.lock", "git checkout -q -b other; echo n >n; git add n", "git symbolic-ref HEAD; git status --porcelain"},
 	} {
-		t.Run(lock, func(t *testing.T) {
+		t.Run(c.lock+" "+c.change, func(t *testing.T) {
 			t.Parallel()
 			g := newGround(t, b, template)
-			g.host(t, g.Project, "touch .git/"+lock)
-			got := g.fence(t, "rm -f .git/"+lock+"; "+commands[0]+"; "+commands[1], "--session", "s")
+			g.host(t, g.Project, "mkdir -p $(dirname .git/"+c.lock+") && touch .git/"+c.lock)
+			got := g.fence(t, "rm -f .git/"+c.lock+"; "+c.change+"; "+c.look, "--session", "s")
+			if c.lock == "index.lock" {
+				assert.Equal(t, 1, strings.Count(got.Stderr, "\n"), got.Stderr)
+			}
 			assert.Contains(t, got.Stderr, "in that case remove the file; it stays in the sandbox")
-			g.host(t, g.Project, "rm .git/"+lock)
-			again := g.fence(t, commands[1], "--session", "s")
+			g.host(t, g.Project, "rm .git/"+c.lock)
+			again := g.fence(t, c.look, "--session", "s")
 			assert.Equal(t, got.Stdout, again.Stdout)
 			assert.Empty(t, again.Stderr)
-			assert.Equal(t, got.Stdout, g.host(t, g.Project, commands[1]))
+			assert.Equal(t, got.Stdout, g.host(t, g.Project, c.look))
 		})
 	}
 }

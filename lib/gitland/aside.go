@@ -16,14 +16,14 @@ import (
 //
 // began is the commit of the host's HEAD, without the landed ones, and meanwhile the reason that keeps
 // changes of HEAD and its branch from landing, or "".
-func (l *lander) setAside(r *repository, git, began, meanwhile string, changes []refs.Change) error {
+func (n *landing) setAside(began, meanwhile string, changes []refs.Change) error {
 	stays := map[string]bool{} // references that are not deleted
 	for {
 		before := len(stays)
 		for i := range changes {
 			changes[i].Aside = ""
 		}
-		if err := l.tryAside(r, git, began, meanwhile, changes, stays); err != nil {
+		if err := n.tryAside(began, meanwhile, changes, stays); err != nil {
 			return err
 		}
 		for _, c := range changes {
@@ -38,17 +38,17 @@ func (l *lander) setAside(r *repository, git, began, meanwhile string, changes [
 }
 
 // tryAside is setAside if the host keeps some references that the command has deleted.
-func (l *lander) tryAside(r *repository, git, began, meanwhile string, changes []refs.Change, stays map[string]bool) (err error) {
-	g := l.guard(r)
-	hiding, err := g.hiding(r.refs(git), changes, stays)
+func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays map[string]bool) (err error) {
+	g, r, git := n.guard(), n.repo, n.git
+	hiding, err := g.hiding(n.host, changes, stays)
 	if err != nil {
 		return err
 	}
-	succeeding, err := g.succeeding(r.refs(git), changes)
+	succeeding, err := g.succeeding(n.host, changes)
 	if err != nil {
 		return err
 	}
-	start, commit, known := l.layer.began(git)
+	start, commit, known := n.layer.began(git)
 	for i := range changes {
 		c := &changes[i]
 		switch {
@@ -62,7 +62,7 @@ func (l *lander) tryAside(r *repository, git, began, meanwhile string, changes [
 			c.Aside = g.fetched(c.New)
 		}
 		if branch := ""; c.Aside == "" && err == nil {
-			if branch, err = g.losesTo(r.refs(git), *c); branch != "" {
+			if branch, err = g.losesTo(n.host, *c); branch != "" {
 				c.Aside = fmt.Sprintf("git rebase would drop commits from %q, which has it as upstream", branch)
 			}
 		}
@@ -70,7 +70,7 @@ func (l *lander) tryAside(r *repository, git, began, meanwhile string, changes [
 			return err
 		}
 	}
-	if err := g.succeeded(r.refs(git), changes); err != nil {
+	if err := g.succeeded(n.host, changes); err != nil {
 		return err
 	}
 	heads := map[string]string{} // commits of the HEADs then, by git directory
@@ -88,7 +88,7 @@ func (l *lander) tryAside(r *repository, git, began, meanwhile string, changes [
 			c := &changes[i]
 			ids := []string{c.New}
 			if c.Target != "" {
-				if ids, err = l.valuesThen(r, git, c.Target, changes, stays); err != nil {
+				if ids, err = n.valuesThen(c.Target, changes, stays); err != nil {
 					return err
 				}
 			}
@@ -110,9 +110,9 @@ func (l *lander) tryAside(r *repository, git, began, meanwhile string, changes [
 					c.Aside, err = g.checkedOut(h, ids[i])
 				}
 			}
-			// landGit asks about those of the command itself.
-			if c.Aside == "" && err == nil && (h.git != git || !slices.Contains(l.layer.GitDirs, git)) {
-				if op := l.cannotGoOn(r, h.git, nil, id); op != "" {
+			// findWork asks about those of the command itself.
+			if c.Aside == "" && err == nil && (h.git != git || !n.own()) {
+				if op := n.cannotGoOn(h.git, nil, id); op != "" {
 					c.Aside = fmt.Sprintf("the work under way in %q (%s) could not go on there", h.workTree, op)
 				}
 			}
@@ -139,8 +139,8 @@ func (l *lander) tryAside(r *repository, git, began, meanwhile string, changes [
 		case c.Name == "refs/stash":
 			c.Aside, err = g.stashed(c, heads)
 		case strings.HasPrefix(c.Name, "refs/bisect/"):
-			bad, _, _ := refs.Value(r.refs(git), "refs/bisect/bad")
-			if c.New != "" && !r.isAncestor(c.New, bad, g.before(git).id, heads[git]) {
+			bad, _, _ := refs.Value(n.host, "refs/bisect/bad")
+			if c.New != "" && !r.isAncestor(c.New, bad, n.before().id, heads[git]) {
 				c.Aside = "HEAD does not have it in its history"
 			}
 		}
@@ -153,7 +153,7 @@ func (l *lander) tryAside(r *repository, git, began, meanwhile string, changes [
 
 // valuesThen returns the commit that a branch has after the landing, or "". If the host has moved
 // the branch, it may be the command's or the host's.
-func (l *lander) valuesThen(r *repository, git, branch string, changes []refs.Change, stays map[string]bool) (ids []string, err error) {
+func (n *landing) valuesThen(branch string, changes []refs.Change, stays map[string]bool) (ids []string, err error) {
 	for _, c := range changes {
 		if c.Name == branch && c.Aside == "" && !stays[branch] {
 			if ids = append(ids, c.New); !c.Moved {
@@ -161,7 +161,7 @@ func (l *lander) valuesThen(r *repository, git, branch string, changes []refs.Ch
 			}
 		}
 	}
-	id, _, err := refs.Value(r.refs(git), branch)
+	id, _, err := refs.Value(n.host, branch)
 	return append(ids, id), err
 }
 

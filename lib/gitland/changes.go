@@ -126,10 +126,11 @@ func (f *found) references(r *repository, rel string, upper int) error {
 // gitDir lists the index and the states of a git directory, or of a linked worktree's.
 func (f *found) gitDir(r *repository, rel string, up int) error {
 	git := filepath.Join(f.layer.GitDir, rel)
-	if !slices.Contains(f.layer.GitDirs, git) {
-		return nil
+	n, err := f.landing(r, git, -1, up, f.out)
+	if err != nil || !n.own() {
+		return err
 	}
-	switch x := f.readIndexes(r, git, rel, up, f.out)(); {
+	switch x := n.indexes(); {
 	case x == nil:
 	case x.err != nil:
 		return x.err

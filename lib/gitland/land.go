@@ -1,6 +1,7 @@
 package gitland
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -209,6 +210,9 @@ func (l *Layer) tidyUp(out *landed) error {
 	if l.Once {
 		return l.remove()
 	}
+	if err := l.unpack(out); err != nil {
+		return err
+	}
 	l.moveBase(out)
 	held := map[string]int64{}
 	for _, rel := range slices.Concat(out.Keep, out.hold, l.begunWith(out.Keep)) {
@@ -227,6 +231,39 @@ func (l *Layer) tidyUp(out *landed) error {
 		return err
 	}
 	return l.finish(&out.record)
+}
+
+// unpack gives references that stay files of their own, as packed-refs does not stay.
+func (l *Layer) unpack(out *landed) error {
+	upper, err := l.openUpper()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(upper)
+	for rel, r := range l.lander.repos {
+		var names []string
+		for _, kept := range out.keep {
+			if name, err := filepath.Rel(cmp.Or(rel, "."), kept); err == nil && strings.HasPrefix(name, "refs/") {
+				names = append(names, name)
+			}
+		}
+		if len(names) == 0 {
+			continue
+		}
+		dir, err := fsat.Kernel().Open(upper, cmp.Or(rel, "."), unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.Beneath)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = refs.Unpack(dir, r.hexLen(), names)
+		unix.Close(dir)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hasLanded reports whether a reference of the host's is still as it landed while the command
@@ -304,8 +341,11 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 		return err
 	}
 	r.past = past{}
-	indexes := l.readIndexes(r, r.host, rel, upper, out)
-	defer indexes()
+	main, err := l.landing(r, r.host, upper, upper, out)
+	if err != nil {
+		return err
+	}
+	defer func() { main.indexes() }()
 	if err := r.landObjects(upper, out); err != nil {
 		return err
 	}
@@ -344,15 +384,20 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 			if late[git] != pass {
 				return nil
 			}
-			indexes := l.readIndexes(r, git, name, sub, out)
-			defer indexes()
+			n, err := l.landing(r, git, upper, sub, out)
+			if err != nil {
+				return err
+			}
+			defer func() { n.indexes() }()
 			if err := l.submodules(sub, name, out); err != nil {
 				return err
 			}
-			return l.landGit(r, git, upper, sub, owners, indexes, out)
+			n.owners = owners
+			return n.land()
 		})
 		if err == nil && late[r.host] == pass {
-			err = l.landGit(r, r.host, upper, upper, owners, indexes, out)
+			main.owners = owners
+			err = main.land()
 		}
 	}
 	if err == nil && l.last { // else a branch may be missing that a setting is about

@@ -17,170 +17,220 @@ import (
 	"pikuri/lib/internal/gitlock"
 )
 
-// landGit lands the directory up of the upper layer in git, the host's git directory or
-// a linked worktree's: the state of work under way, references, HEAD and the index.
-func (l *lander) landGit(r *repository, git string, upper, up int, owners map[string]string, indexes func() *indexes, out *landed) error {
+// landing lands the part of the upper layer that belongs to one git directory: the repository's
+// own, or a linked worktree's.
+type landing struct {
+	*lander
+	repo    *repository
+	git     string            // the host's git directory
+	rel     string            // its path below the layer's
+	host    refs.Host         // its references
+	upper   int               // the upper layer over the repository
+	up      int               // the upper layer over git
+	owners  map[string]string // the git directory with which a branch lands
+	indexes func() *indexes   // waits for the command's index and the host's
+	out     *landed
+
+	after    string        // the commit of HEAD, as far as known
+	leading  []string      // HEAD, and the branches to which it leads, before and after
+	underWay bool          // HEAD and the index belong to a state that the host's git must not see
+	branch   string        // which belongs to that state too, or ""
+	held     []string      // files of the state that stay
+	refused  []string      // references that have not landed
+	lock     *gitlock.Lock // of the host's index
+}
+
+// landing begins to read the index, so indexes must be called before up is closed.
+func (l *lander) landing(r *repository, git string, upper, up int, out *landed) (*landing, error) {
 	rel, err := filepath.Rel(l.layer.GitDir, git)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if !slices.Contains(l.layer.GitDirs, git) {
-		if git != r.host {
-			return nil
+	n := &landing{lander: l, repo: r, git: git, rel: rel, host: r.refs(git), upper: upper, up: up, out: out}
+	n.indexes = n.readIndexes()
+	return n, nil
+}
+
+// own reports whether HEAD, index and state of the git directory may land.
+func (n *landing) own() bool { return slices.Contains(n.layer.GitDirs, n.git) }
+
+func (n *landing) guard() *guard { return n.lander.guard(n.repo) }
+
+// before returns the host's HEAD before the landing.
+func (n *landing) before() head { return n.guard().before(n.git) }
+
+// beganAt returns the commit of the host's HEAD before the commands began.
+func (n *landing) beganAt() string { return n.repo.beganAt(n.host, n.rel, n.out) }
+
+// land lands the state of work under way, references, HEAD and the index.
+func (n *landing) land() (err error) {
+	if !n.own() {
+		if n.git == n.repo.host {
+			err = n.landRefs()
 		}
-		_, err = l.landRefs(r, git, rel, upper, false, "", owners, headLock{}, out)
 		return err
 	}
-	host := r.refs(git)
-	before, began := l.guard(r).before(git), r.beganAt(host, rel, out)
-	after := headID(up, upper, host)
-	resets := before.id // where git resets HEAD if the work under way is given up
-	if branch := headOf(up, host); branch != "" {
-		resets, _, _ = refs.Value(host, branch)
+	n.after = headID(n.up, n.upper, n.host)
+	o := n.stateOptions()
+	if err := n.findWork(o); err != nil {
+		return err
+	}
+	n.keepWork()
+	gitlock.Sweep(filepath.Join(n.git, indexFile))
+	defer func() {
+		n.indexes() // it may still be reading
+		if n.lock != nil {
+			_ = n.lock.Release() // or a later command removes it
+		}
+	}()
+	_, branch, others := leads(n.host)
+	n.leading = append(others, "HEAD", branch, headOf(n.up, n.host))
+	if err := n.landRefs(); err != nil || n.underWay && !n.last {
+		return err
+	}
+	if n.last {
+		if o.Try = false; len(n.held) == 0 { // else it stays, as HEAD may
+			n.after = headNow(n.host)
+		}
+		if err := n.landStates(o); err != nil {
+			return err
+		}
+	}
+	if n.underWay {
+		return n.holdBack()
+	}
+	if err := n.letGo(); err != nil {
+		return err
+	}
+	if why := n.otherHead(); why != "" {
+		n.leaveIndex(why)
+		return nil
+	}
+	err = n.landIndex()
+	if errors.Is(err, errIndexChanged) { // before pk locked it: an editor may write stat data at any time
+		n.indexes = n.readIndexes()
+		err = n.landIndex()
+	}
+	return err
+}
+
+func (n *landing) stateOptions() state.Options {
+	began := n.beganAt()
+	resets := n.before().id // where git resets HEAD if the work under way is given up
+	if branch := headOf(n.up, n.host); branch != "" {
+		resets, _, _ = refs.Value(n.host, branch)
 	}
 	fresh := map[string]bool{}
-	o := state.Options{
-		HexLen: r.hexLen(), Kind: r.objects.Kind, Whole: func(short string) string { return r.wholeID(host, short) },
-		Exists:  func(id string) bool { return r.objects.Has(id) && l.clean(r, id) },
-		Fetched: l.guard(r).fetched,
-		Pick:    func(id string, back bool) bool { return l.guard(r).mayPick(id, math.MaxInt, back, after) },
-		Branch:  before.branch,
+	return state.Options{
+		HexLen: n.repo.hexLen(), Kind: n.repo.objects.Kind, Whole: func(short string) string { return n.repo.wholeID(n.host, short) },
+		Exists:  func(id string) bool { return n.repo.objects.Has(id) && n.clean(n.repo, id) },
+		Fetched: n.guard().fetched,
+		Pick:    func(id string, back bool) bool { return n.guard().mayPick(id, math.MaxInt, back, n.after) },
+		Branch:  n.before().branch,
 		Follows: func(id string, rebase bool) bool {
 			from := resets
 			if rebase {
 				from = began
 			}
-			why, err := l.guard(r).checkedOut(before, id)
-			return why == "" && err == nil && (from == "" || r.isAncestor(from, id))
+			why, err := n.guard().checkedOut(n.before(), id)
+			return why == "" && err == nil && (from == "" || n.repo.isAncestor(from, id))
 		},
 		Fresh: func(branch string) bool { // as it was before the references landed
 			if _, known := fresh[branch]; !known {
-				id, _, err := refs.Value(host, branch)
-				fresh[branch] = err == nil && out.beginning(r.rel, branch, id) == ""
+				id, _, err := refs.Value(n.host, branch)
+				fresh[branch] = err == nil && n.out.beginning(n.repo.rel, branch, id) == ""
 			}
 			return fresh[branch]
 		},
-		Since: func(name string) time.Time { return time.Unix(0, out.since(path.Join(rel, name))) }, Landed: out.marks(rel),
+		Since: func(name string) time.Time { return time.Unix(0, n.out.since(path.Join(n.rel, name))) }, Landed: n.out.marks(n.rel),
 		Keep: func(id string) error {
-			kept, err := refs.Keep(host, id, "autostash", l.refOptions(r, out))
+			kept, err := refs.Keep(n.host, id, "autostash", n.refOptions(n.repo, n.out))
 			if kept != "" {
-				out.note("the changes that `git --autostash` had put away on the host are now %q", kept)
+				n.out.note("the changes that `git --autostash` had put away on the host are now %q", kept)
 			}
 			return err
 		},
 	}
-	underWay := false // a state that the host's git must not see
-	var held []string // its files that stay
-	if l.last {
-		o.Try = true
-		result, err := state.Land(git, up, o)
-		if err != nil {
-			return err
-		}
-		for _, s := range result.Stays {
-			if st, err := fsat.Lstat(up, s.Name); slices.Contains(operations, s.Name) && (err != nil || st.Mode&unix.S_IFMT == unix.S_IFDIR || readable(st, s.Name)) {
-				held = append(held, s.Name)
-			}
-		}
-		underWay = len(held) > 0 && !(isRebase(up, held) && headOf(up, host) != "")
-	} else { // a state that git is writing would be incomplete
-		underWay = hasOperation(up) || slices.ContainsFunc(operations, func(name string) bool { return exists(filepath.Join(git, name)) })
+}
+
+// findWork looks for a state of work under way that the host's git must not see.
+func (n *landing) findWork(o state.Options) error {
+	if !n.last { // one that git is writing would be incomplete
+		n.underWay = hasOperation(n.up) || slices.ContainsFunc(operations, func(name string) bool { return exists(filepath.Join(n.git, name)) })
+		return nil
 	}
-	if l.last && !underWay && after != before.id {
-		changed, err := state.Differences(git, up, o)
-		if err != nil {
-			return err
-		}
-		if op := l.cannotGoOn(r, git, changed, after); op != "" {
-			underWay, held = true, append(held, op)
+	o.Try = true
+	result, err := state.Land(n.git, n.up, o)
+	if err != nil {
+		return err
+	}
+	for _, s := range result.Stays {
+		if st, err := fsat.Lstat(n.up, s.Name); slices.Contains(operations, s.Name) && (err != nil || st.Mode&unix.S_IFMT == unix.S_IFDIR || readable(st, s.Name)) {
+			n.held = append(n.held, s.Name)
 		}
 	}
-	branch := "" // which belongs to the state, as do HEAD, the index and the branch from which it began
-	if underWay {
-		if branch = headOf(up, host); branch != "" && r.isValue(upper, branch) {
-			out.keep = append(out.keep, path.Join(r.rel, branch), path.Join(r.rel, "logs", branch))
+	n.underWay = len(n.held) > 0 && !(isRebase(n.up, n.held) && headOf(n.up, n.host) != "")
+	if n.underWay || n.after == n.before().id {
+		return nil
+	}
+	changed, err := state.Differences(n.git, n.up, o)
+	if err != nil {
+		return err
+	}
+	if op := n.cannotGoOn(n.git, changed, n.after); op != "" {
+		n.underWay, n.held = true, append(n.held, op)
+	}
+	return nil
+}
+
+// keepWork leaves what belongs to a state that stays for the next command.
+func (n *landing) keepWork() {
+	out, r := n.out, n.repo
+	if n.underWay {
+		if n.branch = headOf(n.up, n.host); n.branch != "" && r.isValue(n.upper, n.branch) {
+			out.keep = append(out.keep, path.Join(r.rel, n.branch), path.Join(r.rel, "logs", n.branch))
 		}
-		if branch != "" || r.isValue(up, "HEAD") {
-			out.keep = append(out.keep, path.Join(rel, "HEAD"), path.Join(rel, "logs/HEAD"))
+		if n.branch != "" || r.isValue(n.up, "HEAD") {
+			out.keep = append(out.keep, path.Join(n.rel, "HEAD"), path.Join(n.rel, "logs/HEAD"))
 		}
-		if x := indexes(); x != nil && x.invalid != nil {
-			out.stay(path.Join(rel, indexFile), "the index: %v", x.invalid)
+		if x := n.indexes(); x != nil && x.invalid != nil {
+			out.stay(path.Join(n.rel, indexFile), "the index: %v", x.invalid)
 		} else {
-			out.keep = append(out.keep, path.Join(rel, indexFile))
+			out.keep = append(out.keep, path.Join(n.rel, indexFile))
 		}
 	}
-	if underWay || len(held) > 0 { // the branch from which a rebase began
+	if n.underWay || len(n.held) > 0 { // the branch from which a rebase began
 		for _, name := range []string{"rebase-merge/head-name", "rebase-apply/head-name"} {
-			if dir, err := fsat.Kernel().Open(up, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath); err == nil {
+			if dir, err := fsat.Kernel().Open(n.up, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath); err == nil {
 				branch, _ := readSmall(dir, path.Base(name), unix.O_NOFOLLOW)
 				out.hold = append(out.hold, path.Join(r.rel, strings.TrimSpace(string(branch))))
 				unix.Close(dir)
 			}
 		}
 	}
-	gitlock.Sweep(filepath.Join(git, indexFile))
-	var lock *gitlock.Lock
-	defer func() {
-		indexes() // it may still be reading
-		if lock != nil {
-			_ = lock.Release()
-		}
-	}()
-	lockIndex := func() (err error) {
-		if !l.last || l.layer.shared {
-			if err := l.awaitIndex(up); err != nil {
-				return err
-			}
-			indexes = l.readIndexes(r, git, rel, up, out)
-		}
-		if x := indexes(); !underWay && lock == nil && x.lands() {
-			if lock, err = l.lockIndex(x.host.path); err == nil && !x.host.same() {
-				indexes = l.readIndexes(r, git, rel, up, out)
-			}
-		}
-		return err
-	}
-	_, old, others := leads(host)
-	refused, err := l.landRefs(r, git, rel, upper, !underWay, branch, owners, headLock{append(others, "HEAD", old, headOf(up, host)), lockIndex}, out)
-	if err != nil || underWay && !l.last {
-		return err
-	}
-	if l.last {
-		if o.Try = false; len(held) == 0 { // else it stays, as HEAD may
-			after = headNow(host)
-		}
-		if err := landStates(git, rel, up, o, out); err != nil {
-			return err
-		}
-	}
-	if underWay {
-		return l.holdBack(r, git, rel, upper, up, held[0], branch, out)
-	}
-	if err := l.letGo(r, host, rel, out); err != nil {
-		return err
-	}
-	why, at := "", headOf(up, host)
-	if slices.Contains(refused, at) || slices.Contains(refused, "HEAD") {
-		why = "its HEAD has not landed"
-	} else if !l.layer.sameHead(up, git) {
-		why = "the host has another HEAD"
-	}
-	if x, name := indexes(), path.Join(rel, indexFile); why != "" && x != nil && out.Files[name] != x.version {
-		if x.invalid == nil && (out.keeps(path.Join(rel, "HEAD")) || at != "" && out.keeps(path.Join(r.rel, at))) {
-			out.wait(name, "the index: %s", why)
-		} else {
-			out.stay(name, "the index: %s", why)
-		}
-	}
-	if why != "" {
-		return nil
-	}
-	err = l.landIndex(r, git, rel, indexes(), lock, out)
-	for n := 0; n < maxAgain && errors.Is(err, errIndexChanged); n++ { // an editor may write stat data at any time
-		err = l.landIndex(r, git, rel, l.readIndexes(r, git, rel, up, out)(), lock, out)
-	}
-	return err
 }
 
-// maxAgain bounds how often an index is read again that the host writes meanwhile.
-const maxAgain = 10
+// otherHead returns why the index has another HEAD than the host's, or "".
+func (n *landing) otherHead() string {
+	if slices.Contains(n.refused, headOf(n.up, n.host)) || slices.Contains(n.refused, "HEAD") {
+		return "its HEAD has not landed"
+	}
+	if !n.layer.sameHead(n.up, n.git) {
+		return "the host has another HEAD"
+	}
+	return ""
+}
+
+// leaveIndex leaves the index with its HEAD.
+func (n *landing) leaveIndex(why string) {
+	x, name := n.indexes(), path.Join(n.rel, indexFile)
+	if x == nil || n.out.Files[name] == x.version || slices.Contains(n.out.left, name) {
+		return
+	}
+	at := headOf(n.up, n.host)
+	if x.invalid == nil && (n.out.keeps(path.Join(n.rel, "HEAD")) || at != "" && n.out.keeps(path.Join(n.repo.rel, at))) {
+		n.out.wait(name, "the index: %s", why)
+	} else {
+		n.out.stay(name, "the index: %s", why)
+	}
+}

@@ -50,39 +50,38 @@ type indexes struct {
 	changed, old []index.Entry // missing in the host's, and the other way round
 }
 
-// readIndexes begins to read the index in the directory up of the upper layer, and that
-// of the host's directory git. It returns a function that waits for them, to be called
-// before up is closed. It returns nil if there is nothing to land: the command has
+// readIndexes begins to read the command's index and the host's. It returns a function that waits for
+// them, to be called before up is closed. It returns nil if there is nothing to land: the command has
 // written no index, or only a whiteout, or this one has landed and the command goes on.
-func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed) func() *indexes {
-	if !slices.Contains(l.layer.GitDirs, git) {
+func (n *landing) readIndexes() func() *indexes {
+	if !n.own() {
 		return func() *indexes { return nil }
 	}
-	rel = path.Join(rel, indexFile)
-	landed, since := out.Files[rel], out.since(rel)
+	rel, hexLen := path.Join(n.rel, indexFile), n.repo.hexLen()
+	landed, since := n.out.Files[rel], n.out.since(rel)
 	read := sync.OnceValue(func() *indexes {
-		st, err := fsat.Lstat(up, indexFile)
+		st, err := fsat.Lstat(n.up, indexFile)
 		if err != nil {
 			return nil
 		}
 		if st.Size > heap.Large {
 			heap.HugePages()
 		}
-		hosts := sync.OnceValues(func() (*hostIndex, error) { return readHostIndex(git, r.hexLen()) })
+		hosts := sync.OnceValues(func() (*hostIndex, error) { return readHostIndex(n.git, hexLen) })
 		go hosts()
-		data, written, err := readIndex(up)
+		data, written, err := readIndex(n.up)
 		x := &indexes{data: data, version: index.Version(data), written: written}
 		switch {
 		case errors.Is(err, overlay.ErrTooLarge):
 			x.invalid = err
 			return x
-		case err != nil || landed != "" && landed == x.version && !l.last: // then with stat data
+		case err != nil || landed != "" && landed == x.version && !n.last: // then with stat data
 			return nil
 		}
 		if x.host, x.err = hosts(); x.err != nil {
 			return x
 		}
-		if x.Index, err = index.Parse(data, r.hexLen(), x.host.text); err == nil {
+		if x.Index, err = index.Parse(data, hexLen, x.host.text); err == nil {
 			err = x.Check()
 		}
 		if _, ok := errors.AsType[*index.HostError](err); ok {
@@ -92,7 +91,7 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 		if x.invalid = err; err != nil {
 			return x
 		}
-		if !l.layer.isBase(git, &x.host.stat, since) && !x.merge(l.layer.readBase(git), r.hexLen()) {
+		if !n.layer.isBase(n.git, &x.host.stat, since) && !x.merge(n.layer.readBase(n.git), hexLen) {
 			return nil
 		}
 		x.changed, x.old = x.Differences()
@@ -105,33 +104,57 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 // lands reports whether the index may land.
 func (x *indexes) lands() bool { return x != nil && x.err == nil && x.invalid == nil && !x.behind }
 
-// lockIndex locks an index of the host's. While the command runs, its work can wait.
-func (l *lander) lockIndex(file string) (*gitlock.Lock, error) {
-	deadline := time.Now()
-	if l.last {
-		deadline = deadline.Add(lockWait)
+// lockIndex locks the host's index before HEAD moves, or a branch to which it leads: git on the host
+// locks the index to commit, and with the old one would take back a commit that has landed.
+func (n *landing) lockIndex() error {
+	if !n.last || n.layer.shared {
+		if err := n.awaitIndex(); err != nil {
+			return err
+		}
+		n.indexes = n.readIndexes()
 	}
-	l.layer.hideLock(file)
-	return gitlock.Acquire(file, deadline)
+	x := n.indexes()
+	if n.underWay || n.lock != nil || !x.lands() {
+		return nil
+	}
+	if err := n.acquire(x.host.path); err != nil {
+		return err
+	}
+	if !x.host.same() {
+		n.indexes = n.readIndexes()
+	}
+	return nil
 }
 
 // awaitIndex waits for a git of a command that has moved the branch, and is about to replace the index. As
 // long as commands run, it returns fs.ErrExist instead. After them, a lock may be left over.
-func (l *lander) awaitIndex(up int) error {
+func (n *landing) awaitIndex() error {
 	for limit := time.Now().Add(lockWait); ; time.Sleep(moment) {
-		st, err := fsat.Lstat(up, indexFile+".lock")
+		st, err := fsat.Lstat(n.up, indexFile+".lock")
 		switch {
-		case err != nil || overlay.IsWhiteout(st) || l.last && time.Now().After(limit):
+		case err != nil || overlay.IsWhiteout(st) || n.last && time.Now().After(limit):
 			return nil
-		case !l.last:
+		case !n.last:
 			return fs.ErrExist
 		}
 	}
 }
 
-// landIndex lands the index of a git directory. The lock of the host's may be held already.
-func (l *lander) landIndex(r *repository, git, rel string, x *indexes, lock *gitlock.Lock, out *landed) (err error) {
-	rel = path.Join(rel, indexFile)
+// acquire takes the lock of the host's index. While the command runs, its work can wait.
+func (n *landing) acquire(file string) (err error) {
+	deadline := time.Now()
+	if n.last {
+		deadline = deadline.Add(lockWait)
+	}
+	n.layer.hideLock(file)
+	n.lock, err = gitlock.Acquire(file, deadline)
+	return err
+}
+
+// landIndex lands the index. The lock of the host's may be held already.
+func (n *landing) landIndex() error {
+	r, git, out := n.repo, n.git, n.out
+	x, rel := n.indexes(), path.Join(n.rel, indexFile)
 	switch {
 	case x == nil:
 		return nil
@@ -146,8 +169,8 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, lock *git
 		return nil
 	}
 	if len(x.both) > 0 { // what the host has committed, and the command's HEAD has, is no change of its index
-		g := l.guard(r)
-		if before, now := g.before(git).id, headNow(r.refs(git)); before != now && r.isAncestor(before, now) {
+		g := n.guard()
+		if before, now := n.before().id, headNow(n.host); before != now && r.isAncestor(before, now) {
 			for _, tree := range g.treesOf([]string{before}) {
 				x.again(func(e index.Entry) bool {
 					had, ok := g.entry(tree, e.Path)
@@ -157,24 +180,24 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, lock *git
 		}
 	}
 	links := newGitlinks(x.changed, x.old)
-	unlock, alone, quiet, err := l.alone(git, links)
+	unlock, alone, quiet, err := n.alone(git, links)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	if !alone {
-		if l.last {
+		if n.last {
 			out.stay(rel, "the index: %q is a new submodule, and another command runs", links[0])
 		}
 		return nil
 	}
-	if why, err := l.unsafe(r, git, x.changed); err != nil {
+	if why, err := n.unsafe(x.changed); err != nil {
 		return err
 	} else if why != "" {
 		out.stay(rel, "the index: %s", why)
 		return nil
 	}
-	if why, err := l.guard(r).staged(x); err != nil {
+	if why, err := n.guard().staged(x); err != nil {
 		return err
 	} else if why != "" {
 		out.stay(rel, "the index: %s", why)
@@ -186,18 +209,18 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, lock *git
 	var look index.Look
 	if quiet { // a running command can write a file through a mapping, which leaves its times
 		f := refresher{repo: r, written: &x.written, files: maxSeen, bytes: maxSeenBytes}
-		if f.tree, err = fsat.Kernel().Open(unix.AT_FDCWD, l.workTree(git), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks); err == nil {
+		if f.tree, err = fsat.Kernel().Open(unix.AT_FDCWD, n.workTree(git), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks); err == nil {
 			defer unix.Close(f.tree)
 			look = f.look
 		}
 	}
 	same, unmarked := x.reveal(git, r, look)
-	if n := len(unmarked); n > 0 {
-		out.note("%q%s: the mark assume-unchanged or skip-worktree has not landed", unmarked[0], andMore(n-1))
+	if len(unmarked) > 0 {
+		out.note("%q%s: the mark assume-unchanged or skip-worktree has not landed", unmarked[0], andMore(len(unmarked)-1))
 	}
 	if same {
 		if x.merged {
-			if err := l.layer.setBase(git, x.data); err != nil {
+			if err := n.layer.setBase(git, x.data); err != nil {
 				return err
 			}
 		}
@@ -215,17 +238,16 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, lock *git
 	if x.merged {
 		own = x.data
 	}
-	if lock == nil {
-		if lock, err = l.lockIndex(x.host.path); err != nil {
+	if n.lock == nil {
+		if err := n.acquire(x.host.path); err != nil {
 			return fmt.Errorf("cannot land the index: %w", err)
 		}
-		defer func() { err = errors.Join(err, lock.Release()) }()
 	}
 	if !x.host.same() {
 		return fmt.Errorf("cannot land the index: %w", errIndexChanged)
 	}
-	if err = lock.Replace(text, x.written); err == nil {
-		err = l.layer.setBase(git, own)
+	if err = n.lock.Replace(text, x.written); err == nil {
+		err = n.layer.setBase(git, own)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot land the index: %w", err)
@@ -355,11 +377,12 @@ func andMore(n int) string {
 // unsafe reports the first changed entry that the host must not see, or "": one whose
 // object is missing or is no file, or a gitlink to a repository which is not covered. The
 // next commit on the host would have a tree that git gc cannot read.
-func (l *lander) unsafe(r *repository, git string, changed []index.Entry) (why string, err error) {
+func (n *landing) unsafe(changed []index.Entry) (why string, err error) {
+	r := n.repo
 	missing := map[string]string{} // their paths
 	for _, e := range changed {
 		if e.Mode == index.ModeGitlink {
-			if !l.inert(git, e.Path) {
+			if !n.inert(n.git, e.Path) {
 				return fmt.Sprintf("%q is a repository of its own", e.Path), nil
 			}
 			continue

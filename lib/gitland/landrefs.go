@@ -15,167 +15,188 @@ import (
 	"pikuri/lib/gitdir/refs"
 )
 
-// headLock is the lock of an index, to be taken before HEAD moves, or a branch to which it leads: git on
-// the host locks the index to commit, and with the old one would take back a commit that has landed.
-type headLock struct {
-	names []string
-	lock  func() error
-}
-
-// landRefs lands references, but not HEAD without head, and not the branch stays. It returns
-// the refused ones.
-func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, stays string, owners map[string]string, lock headLock, out *landed) (refusals []string, err error) {
-	host := r.refs(git)
-	path := func(name string) string {
-		if refs.PerWorktree(name) {
-			return path.Join(rel, name)
-		}
-		return path.Join(r.rel, name)
-	}
-	o := l.refOptions(r, out)
-	o.Held, o.Began, o.Landed = map[string]time.Time{}, l.layer.values(r.host), out.refs(rel)
+// landRefs lands references: not HEAD, and not its branch, while they belong to a state that stays.
+func (n *landing) landRefs() error {
+	o := n.refOptions(n.repo, n.out)
+	o.Held, o.Began, o.Landed = map[string]time.Time{}, n.layer.values(n.repo.host), n.out.refs(n.rel)
 	o.Switch = func(id string) bool {
-		why, err := l.guard(r).checkedOut(l.guard(r).before(git), id)
+		why, err := n.guard().checkedOut(n.before(), id)
 		return why == "" && err == nil
 	}
-	common := out.refs(r.rel)
-	for name, value := range common {
+	shared := n.out.refs(n.repo.rel)
+	copyShared(o.Landed, shared)
+	changes, err := n.changes(o)
+	if err != nil {
+		return err
+	}
+	if changes, err = n.mayLand(changes); err != nil {
+		return err
+	}
+	results, err := n.apply(changes, o)
+	copyShared(shared, o.Landed)
+	for _, c := range results {
+		n.report(c)
+	}
+	return err
+}
+
+// copyShared copies the values of references that all worktrees share.
+func copyShared(to, from map[string]string) {
+	for name, value := range from {
 		if !refs.PerWorktree(name) && name != "logs/HEAD" {
-			o.Landed[name] = value
+			to[name] = value
 		}
 	}
-	changes, refused, err := refs.Changes(host, upper, o)
+}
+
+// path is the path of a reference below the layer's git directory.
+func (n *landing) path(name string) string {
+	if refs.PerWorktree(name) {
+		return path.Join(n.rel, name)
+	}
+	return path.Join(n.repo.rel, name)
+}
+
+// changes lists the changes of references that belong to this landing, and reports what the layer has
+// in their place.
+func (n *landing) changes(o refs.Options) ([]refs.Change, error) {
+	changes, refused, err := refs.Changes(n.host, n.upper, o)
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range changes {
-		if since, ok := out.Held[path(c.Name)]; ok {
+		if since, ok := n.out.Held[n.path(c.Name)]; ok {
 			o.Held[c.Name] = time.Unix(0, since)
 		}
 	}
 	if len(o.Held) > 0 {
-		if changes, refused, err = refs.Changes(host, upper, o); err != nil {
+		if changes, refused, err = refs.Changes(n.host, n.upper, o); err != nil {
 			return nil, err
 		}
 	}
 	for _, f := range refused {
 		if f.Broken {
-			out.drop("%q: %s", f.Name, f.Reason)
+			n.out.drop("%q: %s", f.Name, f.Reason)
 		} else {
-			out.stay(path(f.Name), "%q: %s", f.Name, f.Reason)
+			n.out.stay(n.path(f.Name), "%q: %s", f.Name, f.Reason)
 		}
 	}
-	own := slices.Contains(l.layer.GitDirs, git)
-	changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
+	return slices.DeleteFunc(changes, func(c refs.Change) bool {
 		if refs.PerWorktree(c.Name) {
-			return c.Name == "HEAD" && !head || !own
+			return c.Name == "HEAD" && n.underWay || !n.own()
 		}
-		if !l.last && c.New+c.Target == "" {
+		if !n.last && c.New+c.Target == "" {
 			return true
 		}
-		owner, owned := owners[c.Name]
-		return c.Name == stays || owned && owner != git || !owned && git != r.host
-	})
-	if len(changes) > 0 {
-		began := r.beganAt(host, rel, out)
-		meanwhile := l.layer.meanwhile(git, began, out.Torn, out.Files[filepath.Join(rel, indexFile)] != "")
-		if err := l.setAside(r, git, began, meanwhile, changes); err != nil {
-			return nil, err
-		}
+		owner, owned := n.owners[c.Name]
+		return c.Name == n.branch || owned && owner != n.git || !owned && n.git != n.repo.host
+	}), nil
+}
+
+// mayLand returns the changes that may land, and those that the host keeps apart.
+func (n *landing) mayLand(changes []refs.Change) ([]refs.Change, error) {
+	if len(changes) == 0 {
+		return nil, nil
 	}
-	changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
+	began := n.beganAt()
+	meanwhile := n.layer.meanwhile(n.git, began, n.out.Torn, n.out.Files[filepath.Join(n.rel, indexFile)] != "")
+	if err := n.setAside(began, meanwhile, changes); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(changes, func(c refs.Change) bool {
 		if c.Aside == incomplete {
-			refusals = append(refusals, c.Name)
-			out.stay(path(c.Name), "%q: %s", c.Name, incomplete)
+			n.out.stay(n.path(c.Name), "%q: %s", c.Name, incomplete)
 		}
-		return c.Aside == incomplete
-	})
-	if !l.last {
-		changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
-			if c.Aside != "" {
-				refusals = append(refusals, c.Name)
+		later := c.Aside == incomplete || c.Aside != "" && !n.last
+		if later {
+			n.refused = append(n.refused, c.Name)
+		}
+		return later
+	}), nil
+}
+
+// apply applies changes, those of HEAD and its branch with the lock of the index. Of new references there
+// may be many: they land without it.
+func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.Result, err error) {
+	moves := func(c refs.Change) bool { return c.Aside == "" && slices.Contains(n.leading, c.Name) }
+	if !slices.ContainsFunc(changes, moves) {
+		return refs.Apply(n.host, changes, o)
+	}
+	var first, rest []refs.Change
+	for _, c := range changes {
+		if !moves(c) && c.Aside == "" && c.Old+c.OldTarget == "" && !c.Moved {
+			first = append(first, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	if results, err = refs.Apply(n.host, first, o); err != nil {
+		return results, err
+	}
+	switch err := n.lockIndex(); {
+	case errors.Is(err, fs.ErrExist):
+		what := "HEAD and the index"
+		rest = slices.DeleteFunc(rest, func(c refs.Change) bool {
+			if !moves(c) {
+				return false
 			}
-			return c.Aside != ""
+			if c.Name != "HEAD" {
+				what = fmt.Sprintf("%q, HEAD and the index", c.Name)
+			}
+			n.refuse(func(rel, _ string, _ ...any) { n.out.leave(rel) }, c.Name, err)
+			return true
 		})
+		n.out.wait(path.Join(n.rel, indexFile), "%s: %v", what, err)
+	case err != nil:
+		return results, err
 	}
-	refuse := func(stay func(rel, format string, args ...any), name string, why any) {
-		if stay(path(name), "%q: %v", name, why); out.keeps(path(name)) {
-			out.keep = append(out.keep, path("logs/"+name))
-		}
+	others, err := refs.Apply(n.host, rest, o)
+	return append(results, others...), err
+}
+
+// refuse leaves a reference to the next command, and its log with it.
+func (n *landing) refuse(stay func(rel, format string, args ...any), name string, why any) {
+	n.refused = append(n.refused, name)
+	if stay(n.path(name), "%q: %v", name, why); n.out.keeps(n.path(name)) {
+		n.out.keep = append(n.out.keep, n.path("logs/"+name))
 	}
-	moves := func(c refs.Change) bool { return c.Aside == "" && slices.Contains(lock.names, c.Name) }
-	var results []refs.Result
-	if slices.ContainsFunc(changes, moves) {
-		isNew := func(c refs.Change) bool { return !moves(c) && c.Aside == "" && c.Old+c.OldTarget == "" && !c.Moved }
-		slices.SortStableFunc(changes, func(a, b refs.Change) int { // of which there may be many, without the lock
-			switch {
-			case isNew(a) == isNew(b):
-				return 0
-			case isNew(a):
-				return -1
-			}
-			return 1
-		})
-		n := slices.IndexFunc(changes, func(c refs.Change) bool { return !isNew(c) })
-		if results, err = refs.Apply(host, changes[:n], o); err != nil {
-			return nil, err
-		}
-		err := lock.lock()
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, err
-		}
-		changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
-			waits := err != nil && moves(c)
-			if waits {
-				refusals = append(refusals, c.Name)
-				refuse(out.wait, c.Name, err)
-			}
-			return waits
-		})
+}
+
+// report tells of a reference that has not landed as the command has it.
+func (n *landing) report(c refs.Result) {
+	out, r := n.out, n.repo
+	if c.Outcome == refs.Landed && c.Old != c.New {
+		out.began(n.path(c.Name), c.Old)
 	}
-	others, err := refs.Apply(host, changes[len(results):], o)
-	results = append(results, others...)
-	for name, value := range o.Landed {
-		if !refs.PerWorktree(name) && name != "logs/HEAD" {
-			common[name] = value
-		}
+	if c.Outcome != refs.Landed {
+		out.left = append(out.left, n.path(c.Name))
 	}
-	for i, c := range results {
-		aside := changes[i].Aside
-		if c.Outcome == refs.Landed && c.Old != c.New {
-			out.began(path(c.Name), c.Old)
-		}
-		if c.Outcome != refs.Landed {
-			out.left = append(out.left, path(c.Name))
-		}
-		if c.Outcome == refs.Refuse || c.Outcome == refs.Kept && aside != "" {
-			refusals = append(refusals, c.Name)
-		}
-		switch {
-		case c.Outcome == refs.Refuse:
-			stay := out.stay
-			if _, err := r.objects.Kind(c.New); !isID(c.New) || err == nil {
-				stay = out.wait
-			}
-			refuse(stay, c.Name, c.Reason)
-		case c.Outcome == refs.Kept && aside != "" && c.Kept != "":
-			out.tell("%q %s: %s; the command's is %q: look at it before you merge it", c.Name, staysAt(c.Old), aside, c.Kept)
-		case c.Outcome == refs.Kept && aside != "":
-			out.tell("%q %s: %s", c.Name, staysAt(c.Old), aside)
-		case c.Outcome == refs.Kept && c.Old == "" && c.Kept != "":
-			out.tell("the host has removed %q meanwhile; the command's is %q%s", c.Name, c.Kept, adviceToMake(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
-		case c.Outcome == refs.Kept && c.Kept != "":
-			out.retell(fmt.Sprintf("the host has moved %q meanwhile: it stays at ", c.Name), "%s, and the command's is %q%s", short(c.Old), c.Kept, advice(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
-		case c.Outcome == refs.Kept:
-			out.retell(fmt.Sprintf("the host has moved %q meanwhile: it stays at ", c.Name), "%s", short(c.Old))
-		case c.Trash != "":
-			id, _, _ := refs.Value(host, c.Trash) // of the stash, any entry
-			out.note("%q was %s, which is now %q", c.Name, short(cmp.Or(id, c.Old)), c.Trash)
-		case !refs.PerWorktree(c.Name) && c.Name != "refs/stash" && isID(c.Old) && isID(c.New) && !r.isAncestor(c.Old, c.New):
-			out.note("%q was %s, which other references have", c.Name, short(c.Old))
-		}
+	if c.Outcome == refs.Kept && c.Aside != "" {
+		n.refused = append(n.refused, c.Name)
 	}
-	return refusals, err
+	switch {
+	case c.Outcome == refs.Refuse:
+		stay := out.stay
+		if _, err := r.objects.Kind(c.New); !isID(c.New) || err == nil {
+			stay = out.wait
+		}
+		n.refuse(stay, c.Name, c.Reason)
+	case c.Outcome == refs.Kept && c.Aside != "" && c.Kept != "":
+		out.tell("%q %s: %s; the command's is %q: look at it before you merge it", c.Name, staysAt(c.Old), c.Aside, c.Kept)
+	case c.Outcome == refs.Kept && c.Aside != "":
+		out.tell("%q %s: %s", c.Name, staysAt(c.Old), c.Aside)
+	case c.Outcome == refs.Kept && c.Old == "" && c.Kept != "":
+		out.tell("the host has removed %q meanwhile; the command's is %q%s", c.Name, c.Kept, adviceToMake(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
+	case c.Outcome == refs.Kept && c.Kept != "":
+		out.retell(fmt.Sprintf("the host has moved %q meanwhile: it stays at ", c.Name), "%s, and the command's is %q%s", short(c.Old), c.Kept, advice(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
+	case c.Outcome == refs.Kept:
+		out.retell(fmt.Sprintf("the host has moved %q meanwhile: it stays at ", c.Name), "%s", short(c.Old))
+	case c.Trash != "":
+		id, _, _ := refs.Value(n.host, c.Trash) // of the stash, any entry
+		out.note("%q was %s, which is now %q", c.Name, short(cmp.Or(id, c.Old)), c.Trash)
+	case !refs.PerWorktree(c.Name) && c.Name != "refs/stash" && isID(c.Old) && isID(c.New) && !r.isAncestor(c.Old, c.New):
+		out.note("%q was %s, which other references have", c.Name, short(c.Old))
+	}
 }
 
 func (l *lander) refOptions(r *repository, out *landed) refs.Options {

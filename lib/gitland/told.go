@@ -58,15 +58,20 @@ func (o *landed) stay(rel, format string, args ...any) {
 
 // wait is stay for a file that is good, and can land later.
 func (o *landed) wait(rel, format string, args ...any) {
-	o.left = append(o.left, rel)
 	line := fmt.Sprintf(format, args...)
-	if o.once {
+	if o.leave(rel); o.once {
 		line += "; it is dropped, since another command ran at the same time"
 	} else {
-		o.keep = append(o.keep, rel)
 		line += "; it stays in the sandbox"
 	}
 	o.refused(line)
+}
+
+// leave is wait without a report.
+func (o *landed) leave(rel string) {
+	if o.left = append(o.left, rel); !o.once {
+		o.keep = append(o.keep, rel)
+	}
 }
 
 const dropped = "; it is dropped"

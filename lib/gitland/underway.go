@@ -15,25 +15,25 @@ import (
 )
 
 // landStates lands states, and reports those that stay.
-func landStates(git, rel string, up int, o state.Options, out *landed) error {
-	result, err := state.Land(git, up, o)
+func (n *landing) landStates(o state.Options) error {
+	result, err := state.Land(n.git, n.up, o)
 	for _, s := range result.Stays {
 		if slices.Contains(remarks, s.Name) {
 			continue
 		}
-		if st, err := fsat.Lstat(up, s.Name); err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR && !readable(st, s.Name) {
-			out.drop("%s: %s", s.Name, s.Why)
+		if st, err := fsat.Lstat(n.up, s.Name); err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR && !readable(st, s.Name) {
+			n.out.drop("%s: %s", s.Name, s.Why)
 			continue
 		}
-		out.stay(path.Join(rel, s.Name), "%s: %s", s.Name, s.Why)
+		n.out.stay(path.Join(n.rel, s.Name), "%s: %s", s.Name, s.Why)
 	}
 	return err
 }
 
 // cannotGoOn returns the name of a state of the host's that does not change, and that the
 // host's git may not go on with at another HEAD, or "".
-func (l *lander) cannotGoOn(r *repository, git string, changed []state.Difference, head string) string {
-	if head == l.guard(r).before(git).id {
+func (n *landing) cannotGoOn(git string, changed []state.Difference, head string) string {
+	if head == n.guard().before(git).id {
 		return ""
 	}
 	ends := func(op string) bool {
@@ -47,10 +47,10 @@ func (l *lander) cannotGoOn(r *repository, git string, changed []state.Differenc
 			continue
 		}
 		for id, back := range state.Picks(git, op) {
-			if len(id) < r.hexLen() {
-				id = r.wholeID(r.refs(git), id)
+			if len(id) < n.repo.hexLen() {
+				id = n.repo.wholeID(n.repo.refs(git), id)
 			}
-			if !l.guard(r).mayPick(id, math.MaxInt, back, head) {
+			if !n.guard().mayPick(id, math.MaxInt, back, head) {
 				return op
 			}
 		}
@@ -78,50 +78,46 @@ var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_P
 
 // holdBack keeps on the host the commit of a HEAD that does not land, since a state stays in
 // the sandbox, and tells of it: commands may have left the state and work on another branch.
-func (l *lander) holdBack(r *repository, git, rel string, upper, up int, state, branch string, out *landed) error {
-	host, o := r.refs(git), l.refOptions(r, out)
-	changes, _, err := refs.Changes(host, upper, o)
+func (n *landing) holdBack() error {
+	out, state, o := n.out, n.held[0], n.refOptions(n.repo, n.out)
+	changes, _, err := refs.Changes(n.host, n.upper, o)
 	if err != nil {
 		return err
 	}
-	name, what := "HEAD", "HEAD and the index do not land"
-	if branch != "" {
-		name, what = branch, fmt.Sprintf("%q, HEAD and the index do not land", branch)
+	name, file, what := "HEAD", path.Join(n.rel, "HEAD"), "HEAD and the index do not land"
+	if n.branch != "" {
+		name, file, what = n.branch, path.Join(n.repo.rel, n.branch), fmt.Sprintf("%q, HEAD and the index do not land", n.branch)
 	}
 	i := slices.IndexFunc(changes, func(c refs.Change) bool { return c.Name == name })
 	if i < 0 {
 		return nil
 	}
-	in := r.rel
-	if name == "HEAD" {
-		in = rel
-	}
-	out.left = append(out.left, path.Join(in, name))
+	out.left = append(out.left, file)
 	id := changes[i].New
-	kept, err := refs.KeepBack(host, id, name, o)
+	kept, err := refs.KeepBack(n.host, id, name, o)
 	if err != nil {
 		out.tell("%s while %q stays in the sandbox, and the commit %s cannot be kept on the host: %v", what, state, short(id), err)
 	}
 	if kept == "" {
 		return nil
 	}
-	out.Waits = append(slices.DeleteFunc(out.Waits, func(w waiting) bool { return w.Ref == kept }), waiting{rel, kept, id})
+	out.Waits = append(slices.DeleteFunc(out.Waits, func(w waiting) bool { return w.Ref == kept }), waiting{n.rel, kept, id})
 	then := ""
 	if !out.once {
-		then = "; finish that, or give it up and keep the commits: " + l.layer.toType(quitting(up, state))
+		then = "; finish that, or give it up and keep the commits: " + n.layer.toType(quitting(n.up, state))
 	}
 	out.tell("%s while %q stays in the sandbox: the commit %s is %q%s", what, state, short(id), kept, then)
 	return nil
 }
 
 // letGo removes the refs of holdBack whose commits have landed.
-func (l *lander) letGo(r *repository, host refs.Host, rel string, out *landed) error {
+func (n *landing) letGo() error {
 	var left []waiting
-	for _, w := range out.Waits {
+	for _, w := range n.out.Waits {
 		gone := false
-		if w.Git == rel {
+		if w.Git == n.rel {
 			var err error
-			if gone, err = refs.LetGo(host, w.Ref, w.ID, l.refOptions(r, out)); err != nil {
+			if gone, err = refs.LetGo(n.host, w.Ref, w.ID, n.refOptions(n.repo, n.out)); err != nil {
 				return err
 			}
 		}
@@ -129,7 +125,7 @@ func (l *lander) letGo(r *repository, host refs.Host, rel string, out *landed) e
 			left = append(left, w)
 		}
 	}
-	out.Waits = left
+	n.out.Waits = left
 	return nil
 }
 

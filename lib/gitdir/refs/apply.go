@@ -34,7 +34,7 @@ func Apply(h Host, changes []Change, o Options) ([]Result, error) {
 	}
 	items := make([]*item, len(changes))
 	for i, c := range changes {
-		items[i] = &item{Change: c, Result: Result{Name: c.Name, New: c.newValue().String()}}
+		items[i] = &item{Change: c, Result: Result{Name: c.Name, Aside: c.Aside, New: c.newValue().String()}}
 		if h.reftable() {
 			items[i].fail(errReftable)
 		} else if err := t.check(&items[i].Change); err != nil {

@@ -3,6 +3,7 @@ package refs
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"strings"
 
@@ -91,6 +92,69 @@ func (l layer) open(name string) (fd int, hidden bool, err error) {
 		fd = next
 	}
 	return fd, hidden || overlay.IsOpaque(fd), nil
+}
+
+// Unpack gives references of a layer that no command uses files of their own, if only its packed-refs
+// has them. It leaves out those that git could not have there.
+func Unpack(upper, hexLen int, names []string) error {
+	l := layer{upper}
+	f, err := l.read("packed-refs", maxPacked)
+	if err != nil || !f.exists {
+		return nil // Changes has refused it
+	}
+	packs, err := parsePacked(f.data, hexLen)
+	if err != nil {
+		return nil
+	}
+	for _, name := range names {
+		id := packs.get(name)
+		if has, err := l.read(name, maxRef); id == "" || err != nil || has.exists || CheckName(name) != nil {
+			continue
+		}
+		if err := l.write(name, id+"\n"); err != nil && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
+			return fmt.Errorf("cannot write %q in the layer: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// write makes a file where there is none, or a whiteout.
+func (l layer) write(name, text string) error {
+	dir, err := fsat.Reopen(l.fd, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer func() { unix.Close(dir) }()
+	clear := func(name string) error {
+		if st, err := fsat.Lstat(dir, name); err == nil && overlay.IsWhiteout(st) {
+			return unix.Unlinkat(dir, name, 0)
+		}
+		return nil
+	}
+	for part := range strings.SplitSeq(path.Dir(name), "/") {
+		if err := clear(part); err != nil {
+			return err
+		}
+		if err := unix.Mkdirat(dir, part, 0o755); err != nil && err != unix.EEXIST {
+			return err
+		}
+		next, err := openDir(dir, part)
+		if err != nil {
+			return err
+		}
+		unix.Close(dir)
+		dir = next
+	}
+	if err := clear(path.Base(name)); err != nil {
+		return err
+	}
+	fd, err := fsat.Openat(dir, path.Base(name), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
 }
 
 // openDir opens a directory for reading, and fails with ENOTDIR at a link.

@@ -125,6 +125,7 @@ type Result struct {
 	Kept     string // a ref below refs/pk
 	Trash    string // the ref below refs/pk/trash that holds the old value
 	Reason   string
+	Aside    string // of the change
 	Old, New string // Old is the host's value before
 }
 
