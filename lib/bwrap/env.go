@@ -137,6 +137,11 @@ func (p EnvPolicy) Environ() ([]string, error) {
 // environ applies the policy. Variables that pk sets (the home, the scratch
 // directory, the committer) come before those that the caller sets by option.
 func (p EnvPolicy) environ(own []string) ([]Var, error) {
+	for _, name := range p.Pass {
+		if name == "" || strings.ContainsAny(name, "=, \t\n") {
+			return nil, &Refusal{Reason: fmt.Sprintf("cannot pass %q of the environment: it is no name", name), Advice: "write --pass-env NAME, once for each variable"}
+		}
+	}
 	env := map[string]Var{}
 	for _, v := range p.Usual {
 		if _, said := env[v.Name]; !said {

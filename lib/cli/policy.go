@@ -74,6 +74,9 @@ func (r *reader) file(name string) error {
 	case len(r.policies) >= maxPolicies:
 		err = fmt.Errorf("there are more than %d policies", maxPolicies)
 	}
+	if errors.Is(err, os.ErrNotExist) {
+		err = WithHint(err, "name a file with one; pk-policy(5) tells what it holds")
+	}
 	if err != nil {
 		return fmt.Errorf("cannot read policy %q: %w", name, err)
 	}

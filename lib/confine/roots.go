@@ -120,6 +120,8 @@ func (c claim) failed(err error) error {
 		e.hint = "name a directory below it"
 	case errors.Is(err, ErrNoName), errors.Is(err, unix.ENOTDIR):
 		e.hint = "name an existing directory"
+	case errors.Is(err, unix.ENOENT) && strings.HasPrefix(c.name, "~"):
+		e.hint = "a shell replaces ~ only without quotes, and at the beginning of a word"
 	case errors.Is(err, unix.ENOENT):
 		e.hint = "make it first, or name an existing directory"
 	}
