@@ -253,6 +253,7 @@ func TestKilledWhileLanding(t *testing.T) {
 	require.NoError(t, err)
 	want := whole.holds(t)
 	assert.Contains(t, want, "again", "nothing has landed")
+	takes := 100 * time.Millisecond
 	for i := range rounds(15) {
 		p := tpl.place(t)
 		_, before := p.said(t)
@@ -269,7 +270,7 @@ func TestKilledWhileLanding(t *testing.T) {
 		killed := exec.Command("/proc/self/exe", "-test.run=TestLandAlone")
 		killed.Env = append(os.Environ(), "GITDIR_TEST_LAND="+string(text))
 		require.NoError(t, killed.Start())
-		time.Sleep(time.Duration(rand.IntN(30000)) * time.Microsecond) // a random moment
+		time.Sleep(rand.N(takes)) // a random moment
 		_ = killed.Process.Kill()
 		_ = killed.Wait()
 		wrong, after := p.said(t)
@@ -281,7 +282,9 @@ func TestKilledWhileLanding(t *testing.T) {
 
 		again := exec.Command("/proc/self/exe", "-test.run=TestLandAlone")
 		again.Env = killed.Env
+		start := time.Now()
 		out, err := again.CombinedOutput()
+		takes = time.Since(start)
 		require.NoError(t, err, "%s", out)
 		wrong, _ = p.said(t)
 		assert.Empty(t, wrong, "round %d, landed again", i)

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,23 +21,27 @@ type Ground struct {
 	Root, State, Ran string
 }
 
-// first is a repository with a commit.
-var first string
-
-// Main runs the tests of a package that uses grounds.
-func Main(m *testing.M) int {
+// first makes a repository with a commit, once, and returns its directory.
+var first = sync.OnceValue(func() string {
 	dir, err := os.MkdirTemp("", "pk-test-")
 	if err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(dir)
+	made = dir
 	g := Ground{Root: dir}
-	first = dir
 	for _, args := range [][]string{{"init", "-q"}, {"commit", "-q", "--allow-empty", "-m", "first"}} {
 		if out, err := g.TryGit(".", args...); err != nil {
 			panic(out)
 		}
 	}
+	return dir
+})
+
+var made string // by first
+
+// Main runs the tests of a package that uses grounds.
+func Main(m *testing.M) int {
+	defer func() { _ = os.RemoveAll(made) }() // "" is no error
 	return m.Run()
 }
 
@@ -98,7 +103,7 @@ func (g Ground) Sh(script string) {
 	require.NoError(g, os.WriteFile(hook, []byte("#!/bin/sh\necho x >>"+g.Ran+"\n"), 0o755))
 	cmd := exec.Command("sh", "-ec", prelude+script)
 	cmd.Dir = g.Root
-	cmd.Env = append(g.Env(), "HOOK="+hook, "FIRST="+first+"/.git")
+	cmd.Env = append(g.Env(), "HOOK="+hook, "FIRST="+first()+"/.git")
 	out, err := cmd.CombinedOutput()
 	require.NoError(g, err, "%s", out)
 }
