@@ -17,6 +17,7 @@ import (
 
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitplace"
 )
 
 // List is the memory of one root: its directories with the time of their last change, and
@@ -32,16 +33,17 @@ type List struct {
 	fresh   bool   // there was no list yet
 	dirty   bool
 
-	dirs   []dir // each before those below it
-	spots  []spot
-	links  map[string][]string // by git directory: a key of its index, then the gitlinks
-	trees  map[string]string   // by git directory: its core.worktree, for this process
-	mounts []string
-	given  map[string]bool // names restored to repositories of commands
-	claims []claim
-	since  int64   // a later change may be a command's; 0: none is
-	cover  []place // the git directories that Find found in the root
-	apart  string  // files of the host's that have several hard links, none of them in the root
+	dirs    []dir // each before those below it
+	spots   []spot
+	links   map[string][]string // by git directory: a key of its index, then the gitlinks
+	trees   map[string]string   // by git directory: its core.worktree, for this process
+	mounts  []string
+	given   map[string]bool // names restored to repositories of commands
+	claims  []claim
+	running []claim // all commands, in other roots too
+	since   int64   // a later change may be a command's; 0: none is
+	cover   []place // the git directories that Find found in the root
+	apart   string  // files of the host's that have several hard links, none of them in the root
 
 	walked int64 // start of the last walk
 	early  bool  // gitlinks may be those of an earlier index
@@ -672,7 +674,7 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	}
 	s.text = t.text
 	switch {
-	case changed && !(same && kind != unix.S_IFDIR && known.text == s.text && err == nil):
+	case changed && !(same && kind != unix.S_IFDIR && known.text == s.text && err == nil) && !(err == nil && t.file && !t.link && w.hasMade(t, path)):
 		s.whose = commands
 		return s, nil
 	case err != nil:
@@ -681,6 +683,31 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 		s.whose = hosts
 	}
 	return s, nil
+}
+
+// hasMade reports whether the host has made the work tree or submodule of a new .git file, since
+// it leads into a git directory of the host's, where no command could write, and that leads back.
+func (w *walker) hasMade(t target, dir string) bool {
+	name, _ := gitplace.GitFile([]byte(t.text))
+	place := name
+	if !filepath.IsAbs(name) {
+		place = filepath.Join(w.absolute(dir), name)
+	}
+	if filepath.Clean(name) != name || place != t.gitDir { // through a link, which may lead elsewhere later
+		return false
+	}
+	top := t.commonDir
+	if before, _, is := strings.Cut(t.gitDir, "/.git/modules/"); is {
+		top = before + "/.git"
+	}
+	p, err := placeOf(top)
+	if err != nil || t.gitDir == top || !fsat.Within(t.gitDir, top) || !pointsBack(t, w.absolute(dir)) {
+		return false
+	}
+	if known, is := w.known[p.id]; fsat.Within(top, w.root) && (!is || known.name != p.name) {
+		return false
+	}
+	return !slices.ContainsFunc(w.running, func(c claim) bool { return fsat.Within(top, c.root) && !c.covered[p] })
 }
 
 // uncovered is the time after which a command may have changed a directory that it had
@@ -827,7 +854,7 @@ const magic = "pk list of git directories 2\n"
 // still the same.
 func openList(root, file string, known *List) (*List, error) {
 	if known != nil && known.current() {
-		known.given, known.claims, known.since, known.walked = map[string]bool{}, nil, 0, 0
+		known.given, known.claims, known.running, known.since, known.walked = map[string]bool{}, nil, nil, 0, 0
 		return known, nil
 	}
 	l := newList(root, file)

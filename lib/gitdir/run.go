@@ -113,8 +113,9 @@ func look(state string, l *List, walk bool, known func([]Repo, []Unpopulated)) (
 
 // claim notes the commands that may have changed repositories in the root.
 func (l *List) claim(notes notes) {
-	l.claims, l.since = nil, 0
+	l.claims, l.running, l.since = nil, nil, 0
 	for _, n := range notes {
+		l.running = append(l.running, claim{n.root, n.begun, n.covered})
 		if !overlap(n.root, l.root) || l.mountedIn(n.root) {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/internal/fsat"
 )
 
 // setAside marks the changes of references that must not land. What else may land depends on
@@ -127,8 +128,13 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 	}
 	for _, h := range g.tops {
 		branches := returns(h.git)
+		goesOn := h.git == git && slices.ContainsFunc(returning, func(file string) bool { // the command does that work
+			work, _, _ := strings.Cut(file, "/")
+			_, err := fsat.Lstat(n.up, work)
+			return err == nil
+		})
 		for i := range changes {
-			if c := &changes[i]; c.Aside == "" && c.New+c.Target == "" && slices.Contains(branches, c.Name) {
+			if c := &changes[i]; c.Aside == "" && (c.New+c.Target == "" || !goesOn) && slices.Contains(branches, c.Name) {
 				c.Aside = fmt.Sprintf("the work under way in %q returns to it", h.workTree)
 			}
 		}

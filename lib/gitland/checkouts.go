@@ -132,10 +132,13 @@ func (g *guard) usedElsewhere(branch, git string) string {
 	return ""
 }
 
+// returning are the files that name the branch to which git goes back.
+var returning = []string{"rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START"}
+
 // returns lists the branches to which git goes back after a rebase or a bisect that is under
 // way in a git directory of the host's.
 func returns(git string) (branches []string) {
-	for _, name := range []string{"rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START"} {
+	for _, name := range returning {
 		text, _, _ := overlay.ReadFile(unix.AT_FDCWD, filepath.Join(git, name), 0, maxCheckout)
 		if branch := strings.TrimSpace(string(text)); branch != "" {
 			branches = append(branches, "refs/heads/"+strings.TrimPrefix(branch, "refs/heads/"))

@@ -455,7 +455,7 @@ func (g *guard) file(path string, mode uint32, id string, added bool) (string, e
 	if path == ".gitmodules" && g.movesModule(id) {
 		return "it gives a submodule of the host's another path", nil
 	}
-	if filepath.Base(path) == "HEAD" { // the rest of it may come later; and attributes may change what git writes
+	if name := filepath.Base(path); name == "HEAD" || name == "commondir" { // the rest of it may come later; and attributes may change what git writes
 		return fmt.Sprintf("with a new %q, %q would be a git directory", path, "./"+filepath.Dir(path)), nil
 	}
 	if !g.protects(path) || g.shown(path, mode, id) || !added && g.hadBefore(path, mode, id) {

@@ -214,10 +214,11 @@ func (l *Layer) tidyUp(out *landed) error {
 		return err
 	}
 	l.moveBase(out)
-	held := map[string]int64{}
-	for _, rel := range slices.Concat(out.Keep, out.hold, l.begunWith(out.Keep)) {
+	held, stay := map[string]int64{}, slices.Concat(out.Keep, out.hold, l.begunWith(out.Keep))
+	now := l.now(stay...)
+	for _, rel := range stay {
 		if held[rel] = out.since(rel); l.hasLanded(&out.record, rel) {
-			held[rel] = l.now()
+			held[rel] = now
 		}
 	}
 	out.Refs, out.Began, out.Marks, out.Files, out.Held, out.Phase = nil, nil, nil, nil, held, tidying

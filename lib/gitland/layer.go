@@ -344,17 +344,22 @@ func (l *Layer) begin() error {
 // maxTick bounds a tick of the clock that file systems take a ctime from.
 const maxTick = 20 * time.Millisecond
 
-// now is the time of a mount. A HEAD that has changed in the same tick would count as
-// changed after it.
-func (l *Layer) now() int64 {
+// now is the time of a mount. A HEAD, or another reference, that has changed in the same tick would count
+// as changed after it.
+func (l *Layer) now(references ...string) int64 {
 	last := int64(0)
-	for _, git := range l.gitDirs() {
-		for _, name := range []string{"HEAD", "logs/HEAD"} {
-			var st unix.Stat_t
-			if unix.Lstat(filepath.Join(git, name), &st) == nil {
-				last = max(last, st.Ctim.Nano())
-			}
+	look := func(file string) {
+		var st unix.Stat_t
+		if unix.Lstat(file, &st) == nil {
+			last = max(last, st.Ctim.Nano())
 		}
+	}
+	for _, git := range l.gitDirs() {
+		look(filepath.Join(git, "HEAD"))
+		look(filepath.Join(git, "logs/HEAD"))
+	}
+	for _, name := range references {
+		look(filepath.Join(l.GitDir, name))
 	}
 	for limit := time.Now().Add(maxTick); refs.Now().UnixNano() <= last && time.Now().Before(limit); {
 		time.Sleep(time.Millisecond)

@@ -340,11 +340,6 @@ func (v *view) change(name string) (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	if began, is := v.o.Began[name]; is && seen == parseLanded(began) {
-		if _, landed := v.o.Landed[name]; !landed {
-			return nil, nil
-		}
-	}
 	old, known, olds := v.started(name, now, v.o)
 	c := &Change{Name: name, Old: old.id, OldTarget: old.target, New: seen.id, Target: seen.target, Moved: !known}
 	if name == stash {

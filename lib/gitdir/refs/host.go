@@ -228,6 +228,9 @@ func (r *reader) started(name string, now entry, o *Options) (v value, known boo
 	if landed, ok := o.Landed[name]; ok {
 		return parseLanded(landed), true, nil
 	}
+	if began, ok := o.Began[name]; ok {
+		return parseLanded(began), true, nil
+	}
 	if now.value == (value{}) || now.changed.Before(o.since(name)) {
 		return now.value, true, nil
 	}
