@@ -621,6 +621,10 @@ func (g *guard) gitlink(path, id string, added bool) (string, error) {
 	if populated && !found {
 		return fmt.Sprintf("the submodule %q has no commit %s", path, short(id)), nil
 	}
+	live := func(h head) bool { return !g.inert(h.git, path) }
+	if added && !populated && slices.ContainsFunc(g.tops, live) { // git at the top enters it once a commit has the gitlink
+		return fmt.Sprintf("%q is a repository of its own, as long as a command runs", path), nil
+	}
 	return "", nil
 }
 
