@@ -10,8 +10,7 @@ import (
 // lists them; but an entry that known reports, which may be nil, counts as no change. The text is of
 // version 2 or 3, without extensions and checksum. It is nil if an index has sparse directories.
 func Merge(base, own, host *Index, known func(e Entry) bool) (text []byte, both []string) {
-	out := append([]byte(nil), host.data[:headerSize]...)
-	version, count := uint32(2), uint32(0)
+	w := newWriter(host.hashLen)
 	b, o, h := base.entries, own.entries, host.entries
 	for len(o)+len(h)+len(b) > 0 {
 		path := first(first(first(nil, base, b), own, o), host, h)
@@ -34,18 +33,50 @@ func Merge(base, own, host *Index, known func(e Entry) bool) (text []byte, both 
 			if e.mode == modeDirectory {
 				return nil, nil
 			}
-			at, size := len(out), statSize+from.hashLen+2
-			if binary.BigEndian.Uint16(from.data[int(e.at)+size-2:])&flagExtended != 0 {
-				version, size = 3, size+2
-			}
-			out = append(append(out, from.data[e.at:][:size]...), path...)
-			out = append(out, padding[:8-(len(out)-at)%8]...)
-			count++
+			w.write(from, e, path)
 		}
 	}
-	binary.BigEndian.PutUint32(out[4:], version)
-	binary.BigEndian.PutUint32(out[8:], count)
-	return append(out, make([]byte, host.hashLen)...), both
+	return w.text(), both
+}
+
+// writer makes the text of an index of version 2 or 3.
+type writer struct {
+	out            []byte
+	hashLen        int
+	version, count uint32
+}
+
+func newWriter(hashLen int) *writer {
+	return &writer{append(make([]byte, 0, 1<<16), "DIRC\x00\x00\x00\x00\x00\x00\x00\x00"...), hashLen, 2, 0}
+}
+
+// write adds an entry of another index, with a path.
+func (w *writer) write(from *Index, e *entry, path []byte) {
+	size := statSize + from.hashLen + 2
+	raw := from.data[e.at:][:size:size]
+	flags := binary.BigEndian.Uint16(raw[size-2:])
+	if flags&flagExtended != 0 {
+		w.version = 3
+		raw = from.data[e.at:][:size+2]
+	}
+	at := len(w.out)
+	w.put(raw, path)
+	binary.BigEndian.PutUint16(w.out[at+size-2:], flags&^flagLength|uint16(min(len(path), flagLength)))
+}
+
+// put adds the bytes of an entry, and those of its path.
+func (w *writer) put(raw, path []byte) {
+	at := len(w.out)
+	w.out = append(append(w.out, raw...), path...)
+	w.out = append(w.out, padding[:8-(len(w.out)-at)%8]...)
+	w.count++
+}
+
+// text ends the index.
+func (w *writer) text() []byte {
+	binary.BigEndian.PutUint32(w.out[4:], w.version)
+	binary.BigEndian.PutUint32(w.out[8:], w.count)
+	return append(w.out, make([]byte, w.hashLen)...)
 }
 
 // first returns the path of the first entry, if it comes before path or that is nil.
