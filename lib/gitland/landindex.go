@@ -13,6 +13,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -81,7 +82,10 @@ func (n *landing) readIndexes() func() *indexes {
 		if x.host, x.err = hosts(); x.err != nil {
 			return x
 		}
-		if x.Index, err = index.Parse(data, hexLen, x.host.text); err == nil {
+		if x.Index, err = index.Parse(data, hexLen, x.host.text); err != nil {
+			err = x.join(n.up, err, hexLen)
+		}
+		if err == nil {
 			err = x.Check()
 		}
 		if _, ok := errors.AsType[*index.HostError](err); ok {
@@ -101,8 +105,27 @@ func (n *landing) readIndexes() func() *indexes {
 	return read
 }
 
-// lands reports whether the index may land.
-func (x *indexes) lands() bool { return x != nil && x.err == nil && x.invalid == nil && !x.behind }
+// join parses a split index, whose other part is in the layer or on the host. It returns any other error.
+func (x *indexes) join(up int, err error, hexLen int) error {
+	split, is := errors.AsType[*index.SplitError](err)
+	if !is {
+		return err
+	}
+	shared, _, rerr := overlay.ReadFile(up, split.Shared, unix.O_NOFOLLOW, index.MaxSize)
+	if errors.Is(rerr, os.ErrNotExist) {
+		shared, rerr = os.ReadFile(filepath.Join(filepath.Dir(x.host.path), split.Shared))
+	}
+	if rerr != nil {
+		return err
+	}
+	whole, err := index.Join(x.data, shared, hexLen)
+	if err != nil {
+		return err
+	}
+	x.data = whole
+	x.Index, err = index.Parse(whole, hexLen, x.host.text)
+	return err
+}
 
 // lockIndex locks the host's index before HEAD moves, or a branch to which it leads: git on the host
 // locks the index to commit, and with the old one would take back a commit that has landed.
@@ -113,14 +136,13 @@ func (n *landing) lockIndex() error {
 		}
 		n.indexes = n.readIndexes()
 	}
-	x := n.indexes()
-	if n.underWay || n.lock != nil || !x.lands() {
+	if n.underWay || n.lock != nil || n.before().workTree == "" {
 		return nil
 	}
-	if err := n.acquire(x.host.path); err != nil {
+	if err := n.acquire(); err != nil {
 		return err
 	}
-	if !x.host.same() {
+	if x := n.indexes(); x != nil && x.host != nil && !x.host.same() {
 		n.indexes = n.readIndexes()
 	}
 	return nil
@@ -141,7 +163,8 @@ func (n *landing) awaitIndex() error {
 }
 
 // acquire takes the lock of the host's index. While the command runs, its work can wait.
-func (n *landing) acquire(file string) (err error) {
+func (n *landing) acquire() (err error) {
+	file := filepath.Join(n.git, indexFile)
 	deadline := time.Now()
 	if n.last {
 		deadline = deadline.Add(lockWait)
@@ -151,22 +174,41 @@ func (n *landing) acquire(file string) (err error) {
 	return err
 }
 
-// landIndex lands the index. The lock of the host's may be held already.
+// landIndex lands the index, or of one that must not land what has come with HEAD.
 func (n *landing) landIndex() error {
+	rel := path.Join(n.rel, indexFile)
+	why, err := n.wholeIndex()
+	switch {
+	case err != nil || why == "":
+		return err
+	case why == unmerged:
+		n.out.left = append(n.out.left, rel)
+		n.out.tell("%s: its index stays, and `git status` there shows the difference", why)
+	case n.last || !strings.HasSuffix(why, besides):
+		n.out.stay(rel, "the index: %s", why)
+	}
+	return n.followHead()
+}
+
+// Reasons why an index does not land.
+const (
+	unmerged = "the host has staged other changes meanwhile, with which those of the command cannot be merged"
+	besides  = "is a new submodule, and another command runs"
+)
+
+// wholeIndex lands the index, or returns why it must not. The lock of the host's may be held already.
+func (n *landing) wholeIndex() (why string, err error) {
 	r, git, out := n.repo, n.git, n.out
 	x, rel := n.indexes(), path.Join(n.rel, indexFile)
 	switch {
 	case x == nil:
-		return nil
+		return "", nil
 	case x.err != nil:
-		return x.err
+		return "", x.err
 	case x.invalid != nil:
-		out.stay(rel, "the index: %v", x.invalid)
-		return nil
+		return x.invalid.Error(), nil
 	case x.behind:
-		out.left = append(out.left, rel)
-		out.tell("the host has staged other changes meanwhile, with which those of the command cannot be merged: its index stays, and `git status` there shows the difference")
-		return nil
+		return unmerged, nil
 	}
 	if len(x.both) > 0 { // what the host has committed, and the command's HEAD has, is no change of its index
 		g := n.guard()
@@ -182,29 +224,20 @@ func (n *landing) landIndex() error {
 	links := newGitlinks(x.changed, x.old)
 	unlock, alone, quiet, err := n.alone(git, links)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer unlock()
 	if !alone {
-		if n.last {
-			out.stay(rel, "the index: %q is a new submodule, and another command runs", links[0])
-		}
-		return nil
+		return fmt.Sprintf("%q %s", links[0], besides), nil
 	}
-	if why, err := n.unsafe(x.changed); err != nil {
-		return err
-	} else if why != "" {
-		out.stay(rel, "the index: %s", why)
-		return nil
+	if why, err := n.unsafe(x.changed); err != nil || why != "" {
+		return why, err
 	}
-	if why, err := n.guard().staged(x); err != nil {
-		return err
-	} else if why != "" {
-		out.stay(rel, "the index: %s", why)
-		return nil
+	if why, err := n.guard().staged(x); err != nil || why != "" {
+		return why, err
 	}
 	if len(x.both) > 0 {
-		out.tell("the host has staged another change of %q%s meanwhile: its index keeps that, without the command's; git add %q takes the file as it is", x.both[0], andMore(len(x.both)-1), x.both[0])
+		n.tellBoth(x.both)
 	}
 	var look index.Look
 	if quiet { // a running command can write a file through a mapping, which leaves its times
@@ -221,11 +254,11 @@ func (n *landing) landIndex() error {
 	if same {
 		if x.merged {
 			if err := n.layer.setBase(git, x.data); err != nil {
-				return err
+				return "", err
 			}
 		}
 		out.Files[rel] = x.version
-		return nil
+		return "", nil
 	}
 	for _, id := range x.Trees() {
 		if !r.objects.Has(id) {
@@ -239,20 +272,117 @@ func (n *landing) landIndex() error {
 		own = x.data
 	}
 	if n.lock == nil {
-		if err := n.acquire(x.host.path); err != nil {
-			return fmt.Errorf("cannot land the index: %w", err)
+		if err := n.acquire(); err != nil {
+			return "", fmt.Errorf("cannot land the index: %w", err)
 		}
 	}
 	if !x.host.same() {
-		return fmt.Errorf("cannot land the index: %w", errIndexChanged)
+		return "", fmt.Errorf("cannot land the index: %w", errIndexChanged)
 	}
 	if err = n.lock.Replace(text, x.written); err == nil {
 		err = n.layer.setBase(git, own)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot land the index: %w", err)
+		return "", fmt.Errorf("cannot land the index: %w", err)
 	}
 	out.Files[rel] = x.version
+	return "", nil
+}
+
+// followHead gives the host's index what the commits change that have landed with HEAD. With the old
+// one the user's next commit would take them back.
+func (n *landing) followHead() error {
+	trees := n.guard().treesOf([]string{n.beganAt()})
+	began, now := "", n.guard().treesOf([]string{headNow(n.host)})
+	if len(trees) > 0 {
+		began = trees[0]
+	}
+	if len(now) == 0 || now[0] == began {
+		return nil
+	}
+	if n.lock == nil {
+		if err := n.acquire(); err != nil {
+			return fmt.Errorf("cannot write the index: %w", err)
+		}
+	}
+	var was, is []index.Entry
+	if err := n.differing(began, now[0], "", &was, &is); err != nil {
+		return err
+	}
+	hexLen := n.repo.hexLen()
+	old, err := index.Of(was, hexLen)
+	if err != nil {
+		return err
+	}
+	own, err := index.Of(is, hexLen)
+	if err != nil {
+		return err
+	}
+	h, err := readHostIndex(n.git, hexLen)
+	if err != nil {
+		return err
+	}
+	host, err := parseWhole(h.text, n.git, hexLen)
+	if err != nil {
+		return nil // git on the host cannot commit either
+	}
+	text, both := index.Merge(old, own, host, nil)
+	if text == nil {
+		return nil
+	}
+	merged, err := index.Parse(text, hexLen, nil)
+	if err == nil {
+		err = merged.Check()
+	}
+	if err != nil || index.SameContent(merged, host) {
+		return err
+	}
+	if len(both) > 0 {
+		n.tellBoth(both)
+	}
+	return n.lock.Replace(merged.Encode(), time.Unix(h.stat.Mtim.Unix()))
+}
+
+// tellBoth tells of files that the host and the command have staged, each with another change.
+func (n *landing) tellBoth(paths []string) {
+	n.out.tell("the host has staged another change of %q%s meanwhile: its index keeps that, without the command's; git add %q takes the file as it is", paths[0], andMore(len(paths)-1), paths[0])
+}
+
+// differing collects the files of directories that differ in two trees, each "" or an ID. It leaves
+// out submodules.
+func (n *landing) differing(old, now, dir string, was, is *[]index.Entry) error {
+	if old == now {
+		return nil
+	}
+	names := map[string][2]string{} // of directories
+	for i, tree := range []string{old, now} {
+		if tree == "" {
+			continue
+		}
+		entries, err := n.guard().tree(tree)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			switch {
+			case e.Mode == unix.S_IFDIR:
+				pair := names[e.Name]
+				pair[i] = e.ID
+				names[e.Name] = pair
+			case e.Mode != index.ModeGitlink && len(dir)+len(e.Name) < maxCheckout:
+				if e.Mode&unix.S_IFMT == unix.S_IFREG { // early ones have more modes
+					e.Mode = index.ModeFile | e.Mode&0o111
+				}
+				list := []*[]index.Entry{was, is}[i]
+				*list = append(*list, index.Entry{Path: dir + e.Name, Mode: e.Mode, ID: e.ID})
+			}
+		}
+	}
+	for name, pair := range names {
+		if err := n.differing(pair[0], pair[1], dir+name+"/", was, is); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -310,12 +440,33 @@ func readHostIndex(git string, hexLen int) (h *hostIndex, err error) {
 	return h, err
 }
 
-// all parses the whole index. A split one counts as empty.
+// all parses the whole index. One that cannot be read counts as empty.
 func (h *hostIndex) all() *index.Index {
-	if x, err := index.ParseHost(h.text, h.hexLen); err == nil {
+	if x, err := parseWhole(h.text, filepath.Dir(h.path), h.hexLen); err == nil {
 		return x
 	}
 	return new(index.Index)
+}
+
+// parseWhole parses an index of the host's. Without a text it is empty. A split one has its other
+// part in the git directory.
+func parseWhole(text []byte, git string, hexLen int) (*index.Index, error) {
+	if len(text) == 0 {
+		return index.Of(nil, hexLen)
+	}
+	x, err := index.ParseHost(text, hexLen)
+	split, is := errors.AsType[*index.SplitError](err)
+	if !is {
+		return x, err
+	}
+	shared, err := os.ReadFile(filepath.Join(git, split.Shared))
+	if err != nil {
+		return nil, err
+	}
+	if text, err = index.Join(text, shared, hexLen); err != nil {
+		return nil, err
+	}
+	return index.ParseHost(text, hexLen)
 }
 
 // same reports whether the host's index is still the file that was read.
@@ -334,15 +485,15 @@ func (x *indexes) merge(base []byte, hexLen int) bool {
 	if base != nil && bytes.Equal(base, x.host.text) {
 		return true
 	}
-	began, err := index.ParseHost(base, hexLen)
+	began, err := parseWhole(base, filepath.Dir(x.host.path), hexLen)
 	if err == nil && index.SameContent(began, x.Index) {
 		return false
 	}
-	host, herr := index.ParseHost(x.host.text, hexLen)
+	host, herr := parseWhole(x.host.text, filepath.Dir(x.host.path), hexLen)
 	x.behind = true
 	switch {
 	case herr != nil:
-	case err != nil: // there was none, or a split one
+	case err != nil: // it is not known
 		x.behind = !index.SameContent(host, x.Index)
 	case index.SameContent(began, host): // an editor makes git write new stat data every few seconds
 		x.behind = false
