@@ -31,7 +31,8 @@ type tidy struct {
 
 // landedNames are the names in a git directory that land. The next command does not see
 // one that did not land, unless landed.keep has it.
-var landedNames = append([]string{"objects", "refs", "logs", "HEAD", "packed-refs", "index", "config", shallowFile, "commondir", "gitdir", "gc.log", "gc.pid"}, state.Names...)
+var landedNames = append([]string{"objects", "refs", "logs", "HEAD", "packed-refs", "index", "config", shallowFile, "commondir", "gitdir", "gc.log", "gc.pid",
+	"COMMIT_EDITMSG", "TAG_EDITMSG", "NOTES_EDITMSG"}, state.Names...)
 
 func (t *tidy) upper(dir int) error {
 	t.repository(dir, "")

@@ -124,7 +124,7 @@ func TestFileChanges(t *testing.T) {
 		{"a rebase that stops", `git rebase -q b2 || :`, `true`, []string{"M index", "A MERGE_MSG", "A AUTO_MERGE", "A rebase-merge", "A REBASE_HEAD", "A ORIG_HEAD remark"}, false},
 		{"a bad index", `echo bad >.git/index`, `true`, []string{"? index"}, true},
 		{"a bad state", `echo bad >.git/MERGE_HEAD`, `true`, []string{"A MERGE_HEAD"}, true},
-		{"a commit", `git commit -q --allow-empty -m m`, `true`, []string{"M COMMIT_EDITMSG remark"}, false},
+		{"a commit", `git commit -q --allow-empty -m m`, `true`, nil, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g := newGround(t)

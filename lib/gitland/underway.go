@@ -71,7 +71,7 @@ func (r *repository) wholeID(host refs.Host, short string) string {
 
 // remarks are files that git writes for the user's convenience with almost any command.
 // Without them nothing is lost.
-var remarks = []string{"COMMIT_EDITMSG", "TAG_EDITMSG", "NOTES_EDITMSG", "ORIG_HEAD", "FETCH_HEAD"}
+var remarks = []string{"ORIG_HEAD", "FETCH_HEAD"}
 
 // operations are the names of work under way that has a HEAD and an index of its own.
 var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_HEAD", "MERGE_AUTOSTASH", "BISECT_LOG"}

@@ -91,9 +91,6 @@ type item struct {
 var groups = [][]item{
 	{{name: "ORIG_HEAD", check: head("commit")}},
 	{{name: "FETCH_HEAD", check: fetchHead}},
-	{{name: "COMMIT_EDITMSG", check: text}},
-	{{name: "TAG_EDITMSG", check: text}},
-	{{name: "NOTES_EDITMSG", check: text}},
 	{{name: "MERGE_RR", check: empty}},
 	{
 		{name: "MERGE_MSG", check: text},

@@ -581,8 +581,8 @@ func TestFiles(t *testing.T) {
 		{"MERGE_RR", "", ""},
 		{"MERGE_RR", " ", "not empty"},
 		{"MERGE_RR", none + "\t../../out\x00", "not empty"},
-		{"COMMIT_EDITMSG", "naïve\n\ttext\r\n", ""},
-		{"COMMIT_EDITMSG", "\x1b]0;x\x07", "control character"},
+		{"MERGE_MSG", "naïve\n\ttext\r\n", ""},
+		{"MERGE_MSG", "\x1b]0;x\x07", "control character"},
 		{"BISECT_START", "side", ""},
 		{"BISECT_START", "main", "has not checked out"},
 		{"BISECT_START", head, ""},
@@ -782,7 +782,7 @@ func TestHostileFiles(t *testing.T) {
 			continue
 		}
 		upper := t.TempDir()
-		require.NoError(t, make(filepath.Join(upper, "COMMIT_EDITMSG")))
+		require.NoError(t, make(filepath.Join(upper, "MERGE_MSG")))
 		require.NoError(t, os.Mkdir(filepath.Join(upper, "sequencer"), 0o777))
 		require.NoError(t, make(filepath.Join(upper, "sequencer", "head")))
 		if name != "directory" {
@@ -794,7 +794,7 @@ func TestHostileFiles(t *testing.T) {
 		for _, stay := range result.Stays {
 			stays = append(stays, stay.Name)
 		}
-		assert.Contains(t, stays, "COMMIT_EDITMSG", name)
+		assert.Contains(t, stays, "MERGE_MSG", name)
 		assert.Contains(t, stays, "sequencer", name)
 		assert.Equal(t, name != "directory", slices.Contains(stays, "rebase-merge"), name)
 	}
@@ -838,7 +838,7 @@ func TestEmptyFiles(t *testing.T) {
 		}
 	}
 	for _, row := range []struct{ text, land string }{
-		{"", `BISECT_ANCESTORS_OK BISECT_FIRST_PARENT BISECT_LOG COMMIT_EDITMSG TAG_EDITMSG NOTES_EDITMSG FETCH_HEAD MERGE_MODE MERGE_MSG MERGE_RR SQUASH_MSG
+		{"", `BISECT_ANCESTORS_OK BISECT_FIRST_PARENT BISECT_LOG FETCH_HEAD MERGE_MODE MERGE_MSG MERGE_RR SQUASH_MSG
 			rebase-merge/cdate_is_adate rebase-merge/current-fixups rebase-merge/done rebase-merge/drop_redundant_commits rebase-merge/dropped
 			rebase-merge/git-rebase-todo rebase-merge/git-rebase-todo.backup rebase-merge/ignore_date rebase-merge/interactive
 			rebase-merge/keep_redundant_commits rebase-merge/message rebase-merge/message-fixup rebase-merge/message-squash
@@ -846,7 +846,7 @@ func TestEmptyFiles(t *testing.T) {
 			rebase-merge/reschedule-failed-exec rebase-merge/rewritten-list rebase-merge/rewritten-pending rebase-merge/stopped-sha
 			rebase-merge/update-refs rebase-merge/verbose
 			sequencer/abort-safety sequencer/opts sequencer/todo BISECT_NAMES`},
-		{" ", `COMMIT_EDITMSG TAG_EDITMSG NOTES_EDITMSG MERGE_MSG SQUASH_MSG rebase-merge/message rebase-merge/message-fixup rebase-merge/message-squash rebase-merge/patch`},
+		{" ", `MERGE_MSG SQUASH_MSG rebase-merge/message rebase-merge/message-fixup rebase-merge/message-squash rebase-merge/patch`},
 	} {
 		var land []string
 		for name, check := range checks {
