@@ -135,7 +135,7 @@ func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.R
 	}
 	switch err := n.lockIndex(); {
 	case errors.Is(err, fs.ErrExist):
-		what := "HEAD and the index"
+		what, kept := "HEAD and the index", ""
 		rest = slices.DeleteFunc(rest, func(c refs.Change) bool {
 			if !moves(c) {
 				return false
@@ -143,10 +143,13 @@ func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.R
 			if c.Name != "HEAD" {
 				what = fmt.Sprintf("%q, HEAD and the index", c.Name)
 			}
-			n.refuse(func(rel, _ string, _ ...any) { n.out.leave(rel) }, c.Name, err)
+			n.refused = append(n.refused, c.Name)
+			n.out.leave(n.path(c.Name))
+			n.keepLog(c.Name)
+			kept = cmp.Or(n.keptBack(c.Name, c.New), kept)
 			return true
 		})
-		n.out.wait(path.Join(n.rel, indexFile), "%s: %v", what, err)
+		n.out.wait(path.Join(n.rel, indexFile), "%s: %v%s", what, err, kept)
 	case err != nil:
 		return results, err
 	}
@@ -154,12 +157,25 @@ func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.R
 	return append(results, others...), err
 }
 
-// refuse leaves a reference to the next command, and its log with it.
-func (n *landing) refuse(stay func(rel, format string, args ...any), name string, why any) {
-	n.refused = append(n.refused, name)
-	if stay(n.path(name), "%q: %v", name, why); n.out.keeps(n.path(name)) {
+// keepLog keeps the log of a reference that stays for the next command.
+func (n *landing) keepLog(name string) {
+	if n.out.keeps(n.path(name)) {
 		n.out.keep = append(n.out.keep, n.path("logs/"+name))
 	}
+}
+
+// keptBack keeps a commit on the host that waits in the layer, and returns words that tell of it, or "".
+// A later landing lets it go.
+func (n *landing) keptBack(name, id string) string {
+	if !n.last || !isID(id) {
+		return ""
+	}
+	kept, err := refs.KeepBack(n.host, id, name, n.refOptions(n.repo, n.out))
+	if err != nil || kept == "" {
+		return ""
+	}
+	n.out.Waits = append(slices.DeleteFunc(n.out.Waits, func(w waiting) bool { return w.Ref == kept }), waiting{n.rel, kept, id})
+	return fmt.Sprintf(" (its commit is %q)", kept)
 }
 
 // report tells of a reference that has not landed as the command has it.
@@ -176,11 +192,13 @@ func (n *landing) report(c refs.Result) {
 	}
 	switch {
 	case c.Outcome == refs.Refuse:
-		stay := out.stay
+		n.refused = append(n.refused, c.Name)
 		if _, err := r.objects.Kind(c.New); !isID(c.New) || err == nil {
-			stay = out.wait
+			out.wait(n.path(c.Name), "%q: %s%s", c.Name, c.Reason, n.keptBack(c.Name, c.New))
+		} else {
+			out.stay(n.path(c.Name), "%q: %s", c.Name, c.Reason)
 		}
-		n.refuse(stay, c.Name, c.Reason)
+		n.keepLog(c.Name)
 	case c.Outcome == refs.Kept && c.Aside != "" && c.Kept != "":
 		out.tell("%q %s: %s; the command's is %q: look at it before you merge it", c.Name, staysAt(c.Old), c.Aside, c.Kept)
 	case c.Outcome == refs.Kept && c.Aside != "":
