@@ -3,6 +3,7 @@ package objects
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -214,6 +215,26 @@ func (d *Database) refresh() error {
 		}
 	}
 	return nil
+}
+
+// changed returns a text that is another one after an object was added or removed: the times of the
+// directories.
+func (d *Database) changed() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var text []byte
+	for _, s := range d.stores {
+		for i := range 257 {
+			name := "pack"
+			if i < 256 {
+				name = fmt.Sprintf("%02x", i)
+			}
+			if st, err := fsat.Lstat(s.dir, name); err == nil {
+				text = binary.BigEndian.AppendUint64(append(text, byte(i)), uint64(st.Mtim.Nano()))
+			}
+		}
+	}
+	return string(text)
 }
 
 // place locates an object: in a pack or, if that is nil, in a file of its own.
