@@ -281,3 +281,17 @@ func TestLandsManyNewOfAGC(t *testing.T) {
 	host.shows(box, id)
 	assert.Equal(t, "loose", host.git("cat-file", "-p", loose))
 }
+
+// What git has pruned on the host since it landed lands again, with the commits on it.
+func TestLandsAgainWhatWasPruned(t *testing.T) {
+	host := newRepo(t, SHA1)
+	host.commit("file", "host")
+	box := host.box()
+	box.commit("new", "1")
+	l := host.lander(Options{})
+	assert.Empty(t, host.land(l, box).Refused)
+	host.git("prune", "--expire=now")
+	id := box.commit("dir", "2")
+	assert.Empty(t, host.land(l, box).Refused)
+	host.shows(box, id)
+}
