@@ -21,8 +21,8 @@ import (
 )
 
 // Base is a directory between the host's git directory and the upper layer, with the host's HEADs, the
-// branches to which they lead and the indexes, as they were when the commands began; and without a merge
-// or the like that the host began later. Alone, an overlay shows some files as they were when a command
+// branches to which they lead and the indexes, as they were when the commands began; and without an index,
+// a merge or the like that the host began later. Alone, an overlay shows some files as they were when a command
 // first looked, and others as they are: a commit made of an old index on the host's new branch would take
 // back the user's commits.
 func (l *Layer) Base() string { return filepath.Join(l.Dir, baseDir) }
@@ -151,8 +151,9 @@ func (l *Layer) renew(git string, all base) (torn bool, err error) {
 			all[name] = text
 		}
 	}
-	if name := path.Join(rel, indexFile); exists(l.baseIndex(git)) {
-		all[name] = linked
+	all[path.Join(rel, indexFile)] = nil
+	if exists(l.baseIndex(git)) {
+		all[path.Join(rel, indexFile)] = linked
 	}
 	for _, name := range absent {
 		if !exists(filepath.Join(git, name)) {
