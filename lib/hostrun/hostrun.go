@@ -24,7 +24,7 @@ var table string
 type Row struct {
 	Tool   string
 	Path   string // below the top of a root
-	Needs  string // a path without which the row does not count; "" for none
+	Needs  string // a directory; if it has only files named *.sample, the row does not count; "" for none
 	Why    string // how code comes to run
 	Source string // the page that documents it; "unchecked " before it if it has not been read
 }
@@ -83,8 +83,11 @@ func (r Row) counts(root string) bool {
 	if r.Needs == "" {
 		return true
 	}
-	_, err := os.Lstat(filepath.Join(root, r.Needs))
-	return !os.IsNotExist(err)
+	entries, err := os.ReadDir(filepath.Join(root, r.Needs))
+	if err != nil {
+		return !os.IsNotExist(err)
+	}
+	return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return !strings.HasSuffix(e.Name(), ".sample") })
 }
 
 // Holding returns the row that covers a place in a root, by its name or because a symbolic

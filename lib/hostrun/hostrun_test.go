@@ -53,7 +53,9 @@ func TestRowsThatNeedAPath(t *testing.T) {
 	assert.True(t, listed(".envrc"), "also while it is missing")
 	assert.False(t, listed(".pre-commit-config.yaml"))
 	require.NoError(t, os.MkdirAll(root+"/.git/hooks", 0o755))
-	require.NoError(t, os.Symlink("nowhere", root+"/.git/hooks/pre-commit"))
+	require.NoError(t, os.WriteFile(root+"/.git/hooks/pre-commit.sample", nil, 0o755))
+	assert.False(t, listed(".pre-commit-config.yaml"))
+	require.NoError(t, os.Symlink("nowhere", root+"/.git/hooks/pre-push"))
 	assert.True(t, listed(".pre-commit-config.yaml"))
 }
 
