@@ -47,6 +47,7 @@ type Names struct {
 	seen     map[string]state
 	listed   map[string]map[string]bool
 	programs map[string][]string
+	searched []string // directories of PATH in a root, and relative ones
 	went     map[[2]string]bool
 }
 

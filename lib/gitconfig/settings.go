@@ -239,7 +239,7 @@ func (n *Names) words(s *setting, at ground) {
 			}
 			continue
 		case m.role == command && !slash:
-			n.inPath(m.text, why)
+			n.inPath(m.text, at, why)
 			if !here {
 				continue
 			}
@@ -348,21 +348,35 @@ func (n *Names) unfinished(s *setting, m mention, dirs []string, at ground, why 
 	}
 }
 
-// inPath adds the program of a name in PATH, if a root holds it. A program with the name
-// of another one in a directory of PATH is what any shell runs.
-func (n *Names) inPath(name, why string) {
+// inPath adds the program of a name in PATH, if a root holds it, or may get it. A program with the
+// name of another one in a directory of PATH is what any shell runs.
+func (n *Names) inPath(name string, at ground, why string) {
 	if n.programs == nil {
 		n.programs = map[string][]string{}
 		for _, dir := range filepath.SplitList(n.getenv.value("PATH")) {
-			if !filepath.IsAbs(dir) || slices.Contains(systemPath, dir) {
+			if !filepath.IsAbs(dir) {
+				if filepath.Clean(dir) != "." {
+					n.searched = append(n.searched, dir)
+				}
+				continue
+			}
+			if slices.Contains(systemPath, dir) {
 				continue
 			}
 			_, shown := n.inRoot(n.follow(dir).Place)
+			if shown {
+				n.searched = append(n.searched, dir)
+			}
 			_ = entries(dir, func(name string, link bool) {
 				if shown || link {
 					n.programs[name] = append(n.programs[name], dir+"/"+name)
 				}
 			})
+		}
+	}
+	for _, dir := range n.searched {
+		for _, path := range n.paths(filepath.Join(dir, name), at.tops, at) {
+			n.name(path, why, true)
 		}
 	}
 	if len(n.programs) == 0 {
@@ -380,5 +394,5 @@ var systemPath = []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/games"
 
 // searchesHere reports whether PATH names the working directory.
 func (n *Names) searchesHere() bool {
-	return slices.ContainsFunc(filepath.SplitList(n.getenv.value("PATH")), func(dir string) bool { return !filepath.IsAbs(dir) })
+	return slices.ContainsFunc(filepath.SplitList(n.getenv.value("PATH")), func(dir string) bool { return filepath.Clean(dir) == "." })
 }

@@ -252,6 +252,25 @@ func TestNamesThroughLinks(t *testing.T) {
 	}
 }
 
+// A directory of PATH in the project gets the programs that the configuration names.
+func TestProgramsInPath(t *testing.T) {
+	for dir, want := range map[string][]string{
+		"{proj}/bin":     {"bin/x-pager", "bin/x-tool"},
+		"tools/bin":      {"tools/bin/x-pager", "tools/bin/x-tool"},
+		".":              {"x-pager", "x-tool"},
+		"{proj}/missing": {"missing/x-pager", "missing/x-tool"},
+	} {
+		h := newHome(t)
+		h.project()
+		h.env = append(h.env, "PATH="+strings.ReplaceAll(dir, "{proj}", h.path("proj"))+":"+os.Getenv("PATH"))
+		h.user("[core]\npager=x-pager -R\n[alias]\nx=!x-tool a\n")
+		h.sh("mkdir proj/bin")
+		names, err := h.named()
+		require.NoError(t, err)
+		assert.Subset(t, h.below(names), want, dir)
+	}
+}
+
 // sh runs a script in the home.
 func (h *home) sh(script string) {
 	h.t.Helper()
