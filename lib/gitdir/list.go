@@ -66,8 +66,12 @@ type spot struct {
 	name  string // ".git" or "HEAD"
 	whose owner
 	id    id     // of .git; of the directory for HEAD
-	text  string // of a .git file or link
+	text  string // of a .git file or link, with leadsNowhere
 }
+
+// leadsNowhere ends the text of a spot where git sees no repository, for want of a directory that a
+// command may make.
+const leadsNowhere = "\x00"
 
 // claim is a command that runs, or whose root is due. It may have changed all in its root
 // that its own plan did not cover with layers.
@@ -672,9 +676,15 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	} else {
 		t.gitDir, _, err = asGitDir(fd)
 	}
-	s.text = t.text
+	if s.text = t.text; t.gitDir == "" {
+		s.text += leadsNowhere
+	}
+	was := slices.IndexFunc(w.List.spots, func(o spot) bool { return o.dir == path && o.name == name && o.id == s.id })
+	turned := since != 0 && t.gitDir != "" && was >= 0 && strings.HasSuffix(w.List.spots[was].text, leadsNowhere)
 	switch {
-	case changed && !(same && kind != unix.S_IFDIR && known.text == s.text && err == nil) && !(err == nil && t.file && !t.link && w.hasMade(t, path)):
+	case err == nil && t.file && !t.link && w.hasMade(t, path):
+		s.whose = hosts
+	case turned, changed && !(same && kind != unix.S_IFDIR && known.text == s.text && err == nil):
 		s.whose = commands
 		return s, nil
 	case err != nil:
