@@ -101,3 +101,16 @@ func TestRebaseGoesOn(t *testing.T) {
 		})
 	}
 }
+
+// A branch with a repository that a command has made: git at the top enters it when that is checked out,
+// also while a later command runs, to which the repository was given back.
+func TestBranchWithARepository(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.fence(t, g.fill("git init -q x; git -C x commit -q --allow-empty -m x; git checkout -q -b own; git add x 2>/dev/null; git commit -qm x; git checkout -q main; git config --file x/.git/config core.fsmonitor 'touch OUT/ran; echo'"))
+	got := g.inTwo(t, "git -C x log -1 --format=%s", func() {
+		g.host(t, g.Project, "git checkout -q own; git status --porcelain; test ! -e ../out/ran; git checkout -q main")
+	}, "git -C x commit -q --allow-empty -m y; git -C x log --format=%s")
+	assert.Equal(t, "x\ny\nx\n", got.Stdout)
+	assert.Equal(t, "y\n", g.fence(t, "git -C x log -1 --format=%s").Stdout)
+}

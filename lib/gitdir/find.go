@@ -100,6 +100,11 @@ func find(root string, l *List) ([]Repo, []Unpopulated, error) {
 			return nil, nil, err
 		}
 	}
+	for _, u := range recorded(f.repos, l.records) {
+		if !slices.ContainsFunc(f.unpopulated, func(o Unpopulated) bool { return fsat.Within(u.Dir, o.Dir) }) {
+			f.unpopulated = append(f.unpopulated, u)
+		}
+	}
 	f.cover()
 	slices.SortStableFunc(f.repos, func(a, b Repo) int { return strings.Compare(a.place(), b.place()) })
 	return f.repos, f.unpopulated, nil

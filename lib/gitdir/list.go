@@ -38,6 +38,7 @@ type List struct {
 	links   map[string][]string // by git directory: a key of its index, then the gitlinks
 	trees   map[string]string   // by git directory: its core.worktree, for this process
 	mounts  []string
+	records []Inert         // fenced repositories at places of submodules
 	given   map[string]bool // names restored to repositories of commands
 	claims  []claim
 	running []claim // all commands, in other roots too

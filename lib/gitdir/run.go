@@ -93,6 +93,11 @@ func look(state string, l *List, walk bool, known func([]Repo, []Unpopulated)) (
 	if err != nil {
 		return nil, err
 	}
+	records, err := recordsIn(state)
+	if err != nil {
+		return nil, err
+	}
+	l.records = recordedIn(state, records)
 	l.claim(notes)
 	l.walked = refs.Now().UnixNano()
 	if walk || l.fresh {

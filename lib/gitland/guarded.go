@@ -625,6 +625,13 @@ func (g *guard) gitlink(path, id string, added bool) (string, error) {
 	if added && !populated && slices.ContainsFunc(g.tops, live) { // git at the top enters it once a commit has the gitlink
 		return fmt.Sprintf("%q is a repository of its own, as long as a command runs", path), nil
 	}
+	if added && !populated && g.layer.State != "" { // from now on, none of a command's must be there
+		for _, h := range g.tops {
+			if err := gitdir.NoteSubmodule(g.layer.State, filepath.Join(h.workTree, path)); err != nil {
+				return fmt.Sprintf("the submodule %q cannot be noted: %v", path, err), nil
+			}
+		}
+	}
 	return "", nil
 }
 
