@@ -123,6 +123,12 @@ func (f *finder) cover() {
 			}
 		}
 	}
+	for _, u := range f.unpopulated {
+		p := place{name: submodule}
+		if _, err := identify(unix.AT_FDCWD, u.Dir, &p.id); err == nil {
+			f.list.cover = append(f.list.cover, p)
+		}
+	}
 }
 
 // Layers lists the distinct directories that need a layer. A directory covers those below

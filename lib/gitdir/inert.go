@@ -24,6 +24,7 @@ type Inert struct {
 	Fenced string // its name now; "": it had to be removed
 	ino    uint64
 	kept   string // a removed file's content after "=", or a removed link's target after ">"
+	users  bool   // the user may have made it
 }
 
 // Repository is the directory by which the user knows the repository: it holds .git or is
@@ -35,6 +36,10 @@ func (n Inert) Line(by string) string {
 	where := n.Repository()
 	leads, _, _ := overlay.ReadFile(unix.AT_FDCWD, filepath.Join(n.Dir, n.Fenced), unix.O_NOFOLLOW, unix.PathMax)
 	switch {
+	case n.users:
+		name := filepath.Join(n.Dir, n.Fenced)
+		return fmt.Sprintf("%q%s has got a .git meanwhile, which is %q now, as a command may have made it, or changed files there; if you have made it, and have looked at them: mv %q %q",
+			where, by, n.Fenced, name, filepath.Join(n.Dir, n.Name))
 	case bytes.HasPrefix(leads, []byte("gitdir:")) && bytes.Contains(leads, []byte("/modules/")):
 		return fmt.Sprintf("the submodule %q%s works in the sandbox alone; on the host: move it away, and git submodule update --init", where, by)
 	case bytes.HasPrefix(leads, []byte("gitdir:")) && bytes.Contains(leads, []byte("/worktrees/")):
@@ -57,7 +62,7 @@ const (
 func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) (done []Inert, stays int, err error) {
 	var planned []Inert
 	for _, s := range slices.Backward(made) {
-		planned = append(planned, Inert{Dir: l.absolute(s.dir), Name: s.name, Fenced: s.name + FencedSuffix})
+		planned = append(planned, Inert{Dir: l.absolute(s.dir), Name: s.name, Fenced: s.name + FencedSuffix, users: s.name == ".git" && l.users[s.dir]})
 	}
 	if len(planned) == 0 {
 		return nil, 0, nil

@@ -69,7 +69,7 @@ func TestInert(t *testing.T) {
 		{"below a .GIT", `repo .`, `repo .GIT/x; arm .GIT/x/.git; repo .Git; git init -q --bare .giT`, []string{".GIT/x/.git", ".GIT/x/.git/HEAD", ".Git/.git", ".Git/.git/HEAD", ".giT/HEAD"}, ".GIT/x"},
 		{"a commondir of the user's that leads nowhere", `repo .; repo a; mkdir b; cp a/.git/HEAD b; rm -rf a/.git/*; mv b/HEAD a/.git; echo ../../gone >a/.git/commondir`, `repo o; mv o/.git gone; rm gone/HEAD; arm gone`, []string{"a/.git", "a/.git/HEAD"}, "a"},
 		{"a .git file of the user's that leads nowhere", `repo .; mkdir a s; echo 'gitdir: ../s' >a/.git; cp .git/HEAD s; echo ../gone >s/commondir`, `repo o; mv o/.git gone; rm gone/HEAD; arm gone`, []string{"a/.git", "s/HEAD"}, "a"},
-		{"the work tree of the user's that is gone", `repo .; git worktree add -q w; mv w/.git t; rm -rf w`, `mkdir w; cp t w/.git`, nil, ""},
+		{"the work tree of the user's that is gone", `repo .; git worktree add -q w; mv w/.git t; rm -rf w`, `mkdir w; cp t w/.git`, []string{"w/.git"}, ""},
 		{"a work tree in another place", `repo .; git worktree add -q w`, `mkdir v; cp w/.git v`, []string{"v/.git"}, ""},
 		{"a work tree of the user's through a link", `repo .; git worktree add -q w; rm w/.git`, `ln -s .git l; echo "gitdir: $PWD/l/worktrees/w" >w/.git; mkdir d; ln -s ../w d/l; rm w/.git; echo "gitdir: ../d/l/../.git/worktrees/w" >w/.git`, []string{"w/.git"}, ""},
 		{".git is a FIFO", ``, `mkdir a; mkfifo a/.git`, nil, ""},

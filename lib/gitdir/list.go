@@ -17,7 +17,6 @@ import (
 
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
-	"pikuri/lib/internal/gitplace"
 )
 
 // List is the memory of one root: its directories with the time of their last change, and
@@ -40,8 +39,8 @@ type List struct {
 	mounts  []string
 	records []Inert         // fenced repositories at places of submodules
 	given   map[string]bool // names restored to repositories of commands
+	users   map[string]bool // directories with a .git that the user may have made meanwhile
 	claims  []claim
-	running []claim // all commands, in other roots too
 	since   int64   // a later change may be a command's; 0: none is
 	cover   []place // the git directories that Find found in the root
 	apart   string  // files of the host's that have several hard links, none of them in the root
@@ -82,11 +81,14 @@ type claim struct {
 	covered map[place]bool // git directories; nil: those of the list
 }
 
-// place is a git directory: the name by which git finds it, and the directory's identity.
+// place is a git directory: the name by which git finds it, and the directory's identity. Or it is the
+// directory of a submodule that is not populated.
 type place struct {
 	name string
 	id   id
 }
+
+const submodule = "submodule" // the name of the latter
 
 // id identifies an inode, even if its number is used again.
 type id struct {
@@ -663,6 +665,9 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	if kind == unix.S_IFDIR {
 		since = w.uncovered(s)
 	}
+	if since != 0 && name == ".git" && w.layered(fd, path) {
+		since = 0
+	}
 	if since == 0 && same && w.sweeps && kind == unix.S_IFDIR {
 		s.whose = hosts
 		return s, nil
@@ -683,10 +688,11 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	was := slices.IndexFunc(w.List.spots, func(o spot) bool { return o.dir == path && o.name == name && o.id == s.id })
 	turned := since != 0 && t.gitDir != "" && was >= 0 && strings.HasSuffix(w.List.spots[was].text, leadsNowhere)
 	switch {
-	case err == nil && t.file && !t.link && w.hasMade(t, path):
-		s.whose = hosts
 	case turned, changed && !(same && kind != unix.S_IFDIR && known.text == s.text && err == nil):
 		s.whose = commands
+		if err == nil && t.file && !t.link && w.mayBeUsers(t, path) {
+			w.users[path] = true
+		}
 		return s, nil
 	case err != nil:
 		return nil, err
@@ -696,29 +702,29 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	return s, nil
 }
 
-// hasMade reports whether the host has made the work tree or submodule of a new .git file, since
-// it leads into a git directory of the host's, where no command could write, and that leads back.
-func (w *walker) hasMade(t target, dir string) bool {
-	name, _ := gitplace.GitFile([]byte(t.text))
-	place := name
-	if !filepath.IsAbs(name) {
-		place = filepath.Join(w.absolute(dir), name)
-	}
-	if filepath.Clean(name) != name || place != t.gitDir { // through a link, which may lead elsewhere later
-		return false
-	}
+// mayBeUsers reports whether the user may have made the work tree or submodule of a new .git file: it
+// leads into a git directory of the host's, where no command could write, and that leads back. A command
+// may have written it, or what is in the work tree: it is fenced too.
+func (w *walker) mayBeUsers(t target, dir string) bool {
 	top := t.commonDir
 	if before, _, is := strings.Cut(t.gitDir, "/.git/modules/"); is {
 		top = before + "/.git"
 	}
 	p, err := placeOf(top)
-	if err != nil || t.gitDir == top || !fsat.Within(t.gitDir, top) || !pointsBack(t, w.absolute(dir)) {
+	known := w.known[p.id]
+	return err == nil && known.name == p.name && t.gitDir != top && fsat.Within(t.gitDir, top) && w.uncovered(&known) == 0 && pointsBack(t, w.absolute(dir))
+}
+
+// layered reports whether no command could write in an open directory, since it is that of a submodule
+// which was not populated when they began: a layer was over it.
+func (w *walker) layered(fd int, path string) bool {
+	p := place{name: submodule}
+	if _, err := identify(fd, "", &p.id); err != nil {
 		return false
 	}
-	if known, is := w.known[p.id]; fsat.Within(top, w.root) && (!is || known.name != p.name) {
-		return false
-	}
-	return !slices.ContainsFunc(w.running, func(c claim) bool { return fsat.Within(top, c.root) && !c.covered[p] })
+	return w.since != 0 && !slices.ContainsFunc(w.claims, func(c claim) bool {
+		return fsat.Within(w.absolute(path), c.root) && !c.covered[p]
+	})
 }
 
 // uncovered is the time after which a command may have changed a directory that it had
@@ -865,7 +871,7 @@ const magic = "pk list of git directories 2\n"
 // still the same.
 func openList(root, file string, known *List) (*List, error) {
 	if known != nil && known.current() {
-		known.given, known.claims, known.running, known.since, known.walked = map[string]bool{}, nil, nil, 0, 0
+		known.given, known.users, known.claims, known.since, known.walked = map[string]bool{}, map[string]bool{}, nil, 0, 0
 		return known, nil
 	}
 	l := newList(root, file)
@@ -892,7 +898,7 @@ func openList(root, file string, known *List) (*List, error) {
 }
 
 func newList(root, file string) *List {
-	return &List{root: root, file: file, fresh: true, links: map[string][]string{}, trees: map[string]string{}, given: map[string]bool{}, fd: -1}
+	return &List{root: root, file: file, fresh: true, links: map[string][]string{}, trees: map[string]string{}, given: map[string]bool{}, users: map[string]bool{}, fd: -1}
 }
 
 // current reports whether no other process has written the file of the list.

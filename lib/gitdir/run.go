@@ -118,9 +118,8 @@ func look(state string, l *List, walk bool, known func([]Repo, []Unpopulated)) (
 
 // claim notes the commands that may have changed repositories in the root.
 func (l *List) claim(notes notes) {
-	l.claims, l.running, l.since = nil, nil, 0
+	l.claims, l.since = nil, 0
 	for _, n := range notes {
-		l.running = append(l.running, claim{n.root, n.begun, n.covered})
 		if !overlap(n.root, l.root) || l.mountedIn(n.root) {
 			continue
 		}
@@ -403,10 +402,7 @@ func decodeNote(text []byte) (root string, covered map[place]bool) {
 	covered = map[place]bool{}
 	number := binary.LittleEndian.Uint64
 	for ; len(rest) >= 25; rest = rest[25:] {
-		name := "HEAD"
-		if rest[0] == '.' {
-			name = ".git"
-		}
+		name := map[byte]string{'.': ".git", submodule[0]: submodule, 'H': "HEAD"}[rest[0]]
 		covered[place{name, id{number(rest[1:]), number(rest[9:]), int64(number(rest[17:]))}}] = true
 	}
 	return string(before), covered
