@@ -30,6 +30,22 @@ func TestUserAndCommandMeanwhile(t *testing.T) {
 			"git status --porcelain -- a.txt h sub new; git commit -qm h; git show --format= --name-only", "A  h\nh\n",
 		},
 		{
+			"a file in the place of the user's directory", ":", ":", "mkdir n; echo h >n/x; git add n", "mkdir t; cd t; echo n >>../a.txt; b=$(git hash-object -w ../a.txt); git update-index --add --cacheinfo 100644,$b,n; git add ../a.txt; git commit -qm n; echo e >../.envrc; git add -f ../.envrc", "has staged another change of \"n\"",
+			"rm -r t; git status --porcelain -- a.txt; git commit -qm h; git show --format= --name-status", "D\tn\nA\tn/x\n",
+		},
+		{
+			"a submodule's commit, and an index that does not land", ":", ":", "echo h >h; git add h", "git -C mod commit -q --allow-empty -m m; git commit -qam bump; echo e >.envrc; git add -f .envrc", "the index",
+			"git status --porcelain -- mod; git commit -qm h; git show --format= --name-only", "h\n",
+		},
+		{
+			"marks in a split index", "git update-index --split-index; git config core.splitIndex true; git update-index --assume-unchanged a.txt; echo own >>a.txt", ":", ":", "echo n >n; git add n; git commit -qm n n", "",
+			"git ls-files -v a.txt; git status --porcelain", "h a.txt\n",
+		},
+		{
+			"a sparse index", "git sparse-checkout set --cone --sparse-index sub; rm -rf mod; git -c advice.updateSparsePath=false status >/dev/null", ":", "echo h >h; git add --sparse h", "echo n >>a.txt; git commit -qam n; echo e >.envrc; git add -f --sparse .envrc", "the index",
+			"git status --porcelain -- a.txt h; git commit -qm h; git show --format= --name-only", "A  h\nh\n",
+		},
+		{
 			"an index that git cannot read", ":", ":", "echo h >h; git add h", "echo n >>a.txt; git commit -qam n; echo bad >.git/index", "the index",
 			"git status --porcelain -- a.txt h; git commit -qm h; git show --format= --name-only", "A  h\nh\n",
 		},
@@ -50,8 +66,8 @@ func TestUserAndCommandMeanwhile(t *testing.T) {
 			"git log -2 --format=%s refs/pk/command/HEAD", "2\n1\n",
 		},
 		{
-			"a work tree of the user's", ":", ":", "git worktree add -q own; echo h >own/h; git -C own add h", ":", "",
-			"git -C own commit -qm h; git log -1 --format=%s own --; rm -rf own; git worktree prune", "h\n",
+			"a work tree of the user's", ":", ":", "git worktree add -q own; echo h >own/h; git -C own add h", ":", "; if you have made it, and have looked at them: mv ",
+			"test ! -e own/.git; mv own/.git.fenced own/.git; git -C own commit -qm h; git log -1 --format=%s own --; rm -rf own; git worktree prune", "h\n",
 		},
 		{
 			"a submodule of the user's", "git submodule --quiet deinit -f mod", ":", "git submodule --quiet update --init mod", ":", "",

@@ -21,6 +21,7 @@ import (
 
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir/index"
+	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitignore"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitlock"
@@ -95,7 +96,7 @@ func (n *landing) readIndexes() func() *indexes {
 		if x.invalid = err; err != nil {
 			return x
 		}
-		if !n.layer.isBase(n.git, &x.host.stat, since) && !x.merge(n.layer.readBase(n.git), hexLen) {
+		if !n.layer.isBase(n.git, &x.host.stat, since) && !x.merge(n.layer.readBase(n.git), hexLen, n.repo.objects) {
 			return nil
 		}
 		x.changed, x.old = x.Differences()
@@ -305,11 +306,24 @@ func (n *landing) followHead() error {
 			return fmt.Errorf("cannot write the index: %w", err)
 		}
 	}
+	hexLen := n.repo.hexLen()
+	h, err := readHostIndex(n.git, hexLen)
+	if err != nil {
+		return err
+	}
+	host, err := parseWhole(h.text, n.git, hexLen, n.repo.objects)
+	if err != nil {
+		return nil // git on the host cannot commit either
+	}
 	var was, is []index.Entry
 	if err := n.differing(began, now[0], "", &was, &is); err != nil {
 		return err
 	}
-	hexLen := n.repo.hexLen()
+	for _, list := range [][]index.Entry{was, is} {
+		for i := range list {
+			list[i].Flags = host.FlagsOf(list[i].Path)
+		}
+	}
 	old, err := index.Of(was, hexLen)
 	if err != nil {
 		return err
@@ -317,14 +331,6 @@ func (n *landing) followHead() error {
 	own, err := index.Of(is, hexLen)
 	if err != nil {
 		return err
-	}
-	h, err := readHostIndex(n.git, hexLen)
-	if err != nil {
-		return err
-	}
-	host, err := parseWhole(h.text, n.git, hexLen)
-	if err != nil {
-		return nil // git on the host cannot commit either
 	}
 	text, both := index.Merge(old, own, host, nil)
 	if text == nil {
@@ -349,12 +355,13 @@ func (n *landing) tellBoth(paths []string) {
 }
 
 // differing collects the files of directories that differ in two trees, each "" or an ID. It leaves
-// out submodules.
+// out new submodules.
 func (n *landing) differing(old, now, dir string, was, is *[]index.Entry) error {
 	if old == now {
 		return nil
 	}
 	names := map[string][2]string{} // of directories
+	modules := map[string]bool{}    // of the old tree
 	for i, tree := range []string{old, now} {
 		if tree == "" {
 			continue
@@ -369,7 +376,8 @@ func (n *landing) differing(old, now, dir string, was, is *[]index.Entry) error 
 				pair := names[e.Name]
 				pair[i] = e.ID
 				names[e.Name] = pair
-			case e.Mode != index.ModeGitlink && len(dir)+len(e.Name) < maxCheckout:
+			case (e.Mode != index.ModeGitlink || i == 0 || modules[e.Name]) && len(dir)+len(e.Name) < maxCheckout:
+				modules[e.Name] = i == 0 && e.Mode == index.ModeGitlink
 				if e.Mode&unix.S_IFMT == unix.S_IFREG { // early ones have more modes
 					e.Mode = index.ModeFile | e.Mode&0o111
 				}
@@ -436,37 +444,76 @@ func readHostIndex(git string, hexLen int) (h *hostIndex, err error) {
 	if err := unix.Lstat(h.path, &h.stat); err == unix.ENOENT {
 		return h, nil
 	}
-	h.text, err = os.ReadFile(h.path)
-	return h, err
+	if h.text, err = os.ReadFile(h.path); err != nil || !bytes.Contains(h.text, []byte("link")) { // of a split one
+		return h, err
+	}
+	if whole, err := joined(h.text, git, hexLen); err == nil {
+		h.text = whole
+	}
+	return h, nil
 }
 
 // all parses the whole index. One that cannot be read counts as empty.
-func (h *hostIndex) all() *index.Index {
-	if x, err := parseWhole(h.text, filepath.Dir(h.path), h.hexLen); err == nil {
+func (h *hostIndex) all(db *objects.Database) *index.Index {
+	if x, err := parseWhole(h.text, filepath.Dir(h.path), h.hexLen, db); err == nil {
 		return x
 	}
 	return new(index.Index)
 }
 
-// parseWhole parses an index of the host's. Without a text it is empty. A split one has its other
-// part in the git directory.
-func parseWhole(text []byte, git string, hexLen int) (*index.Index, error) {
-	if len(text) == 0 {
-		return index.Of(nil, hexLen)
-	}
-	x, err := index.ParseHost(text, hexLen)
+// joined returns the text of an index of the host's with its other part, which is in the git directory,
+// if it is a split one.
+func joined(text []byte, git string, hexLen int) ([]byte, error) {
+	_, err := index.ParseHost(text, hexLen)
 	split, is := errors.AsType[*index.SplitError](err)
 	if !is {
-		return x, err
+		return text, err
 	}
 	shared, err := os.ReadFile(filepath.Join(git, split.Shared))
 	if err != nil {
 		return nil, err
 	}
-	if text, err = index.Join(text, shared, hexLen); err != nil {
+	return index.Join(text, shared, hexLen)
+}
+
+// parseWhole parses an index of the host's, with both parts of a split one and the files of sparse
+// directories. Without a text it is empty.
+func parseWhole(text []byte, git string, hexLen int, db *objects.Database) (*index.Index, error) {
+	if len(text) == 0 {
+		return index.Of(nil, hexLen)
+	}
+	text, err := joined(text, git, hexLen)
+	if err != nil {
 		return nil, err
 	}
-	return index.ParseHost(text, hexLen)
+	x, err := index.ParseHost(text, hexLen)
+	if err != nil {
+		return nil, err
+	}
+	whole, err := x.Expand(func(tree string, each func(path string, mode uint32, id string) error) error {
+		return filesOf(db, tree, "", each)
+	})
+	if err != nil || whole == nil {
+		return x, err
+	}
+	return index.ParseHost(whole, hexLen)
+}
+
+// filesOf lists the files of a tree in the order of an index.
+func filesOf(db *objects.Database, tree, dir string, each func(path string, mode uint32, id string) error) error {
+	entries, err := db.Tree(tree)
+	for _, e := range entries {
+		switch {
+		case err != nil:
+		case len(dir) > maxCheckout:
+			err = errors.New("a path is too long")
+		case e.Mode == unix.S_IFDIR:
+			err = filesOf(db, e.ID, dir+e.Name+"/", each)
+		default:
+			err = each(dir+e.Name, e.Mode, e.ID)
+		}
+	}
+	return err
 }
 
 // same reports whether the host's index is still the file that was read.
@@ -481,15 +528,15 @@ func (h *hostIndex) same() bool {
 // merge puts the changes that the command has made since base on the host's index, if the host
 // has staged others. base is the command's index as it landed last, or the host's with which it
 // began. It reports whether there are any.
-func (x *indexes) merge(base []byte, hexLen int) bool {
+func (x *indexes) merge(base []byte, hexLen int, db *objects.Database) bool {
 	if base != nil && bytes.Equal(base, x.host.text) {
 		return true
 	}
-	began, err := parseWhole(base, filepath.Dir(x.host.path), hexLen)
+	began, err := parseWhole(base, filepath.Dir(x.host.path), hexLen, db)
 	if err == nil && index.SameContent(began, x.Index) {
 		return false
 	}
-	host, herr := parseWhole(x.host.text, filepath.Dir(x.host.path), hexLen)
+	host, herr := parseWhole(x.host.text, filepath.Dir(x.host.path), hexLen, db)
 	x.behind = true
 	switch {
 	case herr != nil:

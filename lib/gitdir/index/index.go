@@ -40,8 +40,9 @@ const (
 	maxPath = 4096
 
 	// maxGrowth bounds the size of the paths of version 4 with their common prefixes written
-	// out, as a multiple of the file's. Real ones stay below 4.
-	maxGrowth = 16
+	// out, as a multiple of the file's, and maxPaths in bytes. Real ones stay below 4.
+	maxGrowth = 8
+	maxPaths  = 256 << 20
 )
 
 // File types and modes that git stores.
@@ -311,7 +312,7 @@ func (x *Index) scanner() scanner {
 func (x *Index) keep(raw rawEntry) (entry, error) {
 	e := entry{at: uint32(raw.at), mode: raw.mode, path: uint32(raw.pathAt), pathLength: uint16(len(raw.path)), stage: uint8(raw.flags & flagStage >> 12)}
 	if x.Version == 4 {
-		if e.path = uint32(len(x.paths)); len(x.paths)+len(raw.path) > min(maxGrowth*len(x.data), math.MaxUint32) {
+		if e.path = uint32(len(x.paths)); len(x.paths)+len(raw.path) > min(maxGrowth*len(x.data), maxPaths) {
 			return e, errors.New("its paths are too long")
 		}
 		x.paths = append(x.paths, raw.path...)

@@ -2,9 +2,7 @@ package index
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"math/bits"
 	"slices"
 	"strings"
@@ -115,18 +113,14 @@ func bitmap(text []byte, limit int) (set []int, rest []byte, err error) {
 	return set, rest, nil
 }
 
-// Of returns an index with these entries, which are at stage 0, without stat data and flags.
+// Of returns an index with these entries, which are at stage 0, without stat data.
 func Of(entries []Entry, hexLen int) (*Index, error) {
 	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
 	w := newWriter(hexLen / 2)
 	for _, e := range entries {
-		id, err := hex.DecodeString(e.ID)
-		if err != nil || len(id) != w.hashLen {
-			return nil, fmt.Errorf("%q is no object ID", e.ID)
+		if err := w.add(e); err != nil {
+			return nil, err
 		}
-		raw := make([]byte, statSize, statSize+w.hashLen+2)
-		binary.BigEndian.PutUint32(raw[modeAt:], e.Mode)
-		w.put(binary.BigEndian.AppendUint16(append(raw, id...), uint16(min(len(e.Path), flagLength))), []byte(e.Path))
 	}
 	return ParseHost(w.text(), hexLen)
 }
