@@ -529,7 +529,7 @@ func (g *guard) hadBefore(path string, mode uint32, id string) bool {
 		g.had = map[string]string{}
 		for _, h := range g.trees {
 			if x, err := readHostIndex(h.git, g.repo.hexLen()); err == nil {
-				for _, e := range x.all(g.repo.objects).Changed(new(index.Index)) {
+				for _, e := range x.all().Changed(new(index.Index)) {
 					if g.protects(e.Path) {
 						g.had[fmt.Sprintf("%o %s %s", e.Mode, e.ID, e.Path)] = e.Path
 					}

@@ -13,7 +13,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -175,7 +174,7 @@ func (n *landing) acquire() (err error) {
 	return err
 }
 
-// landIndex lands the index, or of one that must not land what has come with HEAD.
+// landIndex lands the index; or if it must not land, what the commits change that have landed.
 func (n *landing) landIndex() error {
 	rel := path.Join(n.rel, indexFile)
 	why, err := n.wholeIndex()
@@ -185,17 +184,14 @@ func (n *landing) landIndex() error {
 	case why == unmerged:
 		n.out.left = append(n.out.left, rel)
 		n.out.tell("%s: its index stays, and `git status` there shows the difference", why)
-	case n.last || !strings.HasSuffix(why, besides):
+	default:
 		n.out.stay(rel, "the index: %s", why)
 	}
 	return n.followHead()
 }
 
-// Reasons why an index does not land.
-const (
-	unmerged = "the host has staged other changes meanwhile, with which those of the command cannot be merged"
-	besides  = "is a new submodule, and another command runs"
-)
+// unmerged is why an index does not land that stays without fault.
+const unmerged = "the host has staged other changes meanwhile, with which those of the command cannot be merged"
 
 // wholeIndex lands the index, or returns why it must not. The lock of the host's may be held already.
 func (n *landing) wholeIndex() (why string, err error) {
@@ -229,7 +225,7 @@ func (n *landing) wholeIndex() (why string, err error) {
 	}
 	defer unlock()
 	if !alone {
-		return fmt.Sprintf("%q %s", links[0], besides), nil
+		return fmt.Sprintf("%q is a new submodule, and another command runs", links[0]), nil
 	}
 	if why, err := n.unsafe(x.changed); err != nil || why != "" {
 		return why, err
@@ -454,8 +450,8 @@ func readHostIndex(git string, hexLen int) (h *hostIndex, err error) {
 }
 
 // all parses the whole index. One that cannot be read counts as empty.
-func (h *hostIndex) all(db *objects.Database) *index.Index {
-	if x, err := parseWhole(h.text, filepath.Dir(h.path), h.hexLen, db); err == nil {
+func (h *hostIndex) all() *index.Index {
+	if x, err := index.ParseHost(h.text, h.hexLen); err == nil {
 		return x
 	}
 	return new(index.Index)

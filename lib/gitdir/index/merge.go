@@ -11,8 +11,9 @@ import (
 
 // Merge returns the text of the host's index with the changes that another one has had since
 // base, path by path. Of paths that the host has changed otherwise, the host's entries stay, and both
-// lists them, with files in whose place the host has a directory, and the other way round; but an entry that known reports, which may be nil, counts as no change. The text is of
-// version 2 or 3, without extensions and checksum. It is nil if an index has sparse directories.
+// lists them, with files where the host has a directory, and the other way round; but an entry that
+// known reports, which may be nil, counts as no change. The text is of version 2 or 3, without
+// extensions and checksum. It is nil if an index has sparse directories.
 func Merge(base, own, host *Index, known func(e Entry) bool) (text []byte, both []string) {
 	w := newWriter(host.hashLen)
 	b, o, h := base.entries, own.entries, host.entries
