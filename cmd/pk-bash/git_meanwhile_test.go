@@ -8,7 +8,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// What the user and a command do in a repository at the same time.
+// The user and a command work in a repository at the same time.
 func TestUserAndCommandMeanwhile(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	const apart = "the command's is \"refs/pk/command/heads/main\""

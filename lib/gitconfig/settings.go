@@ -348,8 +348,8 @@ func (n *Names) unfinished(s *setting, m mention, dirs []string, at ground, why 
 	}
 }
 
-// inPath adds the program of a name in PATH, if a root holds it, or may get it. A program with the
-// name of another one in a directory of PATH is what any shell runs.
+// inPath adds the program of a name in PATH, if a root holds it, or may get it. Any shell runs a program
+// of another's name in a directory of PATH.
 func (n *Names) inPath(name string, at ground, why string) {
 	if n.programs == nil {
 		n.programs = map[string][]string{}

@@ -704,7 +704,7 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 
 // mayBeUsers reports whether the user may have made the work tree or submodule of a new .git file: it
 // leads into a git directory of the host's, where no command could write, and that leads back. A command
-// may have written it, or what is in the work tree: it is fenced too.
+// may have written it, or files of the work tree: it is fenced too.
 func (w *walker) mayBeUsers(t target, dir string) bool {
 	top := t.commonDir
 	if before, _, is := strings.Cut(t.gitDir, "/.git/modules/"); is {

@@ -183,7 +183,7 @@ func (n *landing) findWork(o state.Options) error {
 	return nil
 }
 
-// keepWork leaves what belongs to a state that stays for the next command.
+// keepWork leaves for the next command the files that belong to a state that stays.
 func (n *landing) keepWork() {
 	out, r := n.out, n.repo
 	if n.underWay {

@@ -174,7 +174,7 @@ func (n *landing) acquire() (err error) {
 	return err
 }
 
-// landIndex lands the index; or if it must not land, what the commits change that have landed.
+// landIndex lands the index; or if it must not land, the changes of commits that have landed.
 func (n *landing) landIndex() error {
 	rel := path.Join(n.rel, indexFile)
 	why, err := n.wholeIndex()
@@ -286,8 +286,8 @@ func (n *landing) wholeIndex() (why string, err error) {
 	return "", nil
 }
 
-// followHead gives the host's index what the commits change that have landed with HEAD. With the old
-// one the user's next commit would take them back.
+// followHead gives the host's index the changes of the commits that have landed with HEAD. With the old
+// index the user's next commit would take them back.
 func (n *landing) followHead() error {
 	trees := n.guard().treesOf([]string{n.beganAt()})
 	began, now := "", n.guard().treesOf([]string{headNow(n.host)})

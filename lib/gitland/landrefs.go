@@ -57,8 +57,8 @@ func (n *landing) path(name string) string {
 	return path.Join(n.repo.rel, name)
 }
 
-// changes lists the changes of references that belong to this landing, and reports what the layer has
-// in their place.
+// changes lists the changes of references that belong to this landing, and reports the files of the layer
+// that are none.
 func (n *landing) changes(o refs.Options) ([]refs.Change, error) {
 	changes, refused, err := refs.Changes(n.host, n.upper, o)
 	if err != nil {

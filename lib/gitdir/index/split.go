@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Join returns the text of a split index and the shared one that it changes as that of one index, of
-// version 2 or 3, without extensions and checksum. Both may be of a command's making.
+// Join returns the text of an index of version 2 or 3, without extensions and checksum, that has the
+// entries of a split index and of the shared one. A command may have made both.
 //
 // The format is in gitformat-index(5), "Split index", and git's Documentation/technical/bitmap-format.
 func Join(split, shared []byte, hexLen int) ([]byte, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Join has the entries that git has, whatever was changed in a split index.
+// Join has the entries that git has, after all kinds of changes.
 func TestJoinAsGit(t *testing.T) {
 	for _, version := range []int{2, 4} {
 		for i, change := range []string{

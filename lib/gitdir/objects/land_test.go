@@ -282,7 +282,7 @@ func TestLandsManyNewOfAGC(t *testing.T) {
 	assert.Equal(t, "loose", host.git("cat-file", "-p", loose))
 }
 
-// What git has pruned on the host since it landed lands again, with the commits on it.
+// Objects that git has pruned on the host land again, with the commits on them.
 func TestLandsAgainWhatWasPruned(t *testing.T) {
 	host := newRepo(t, SHA1)
 	host.commit("file", "host")
