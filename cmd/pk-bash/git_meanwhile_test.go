@@ -38,6 +38,18 @@ func TestUserAndCommandMeanwhile(t *testing.T) {
 			"git status --porcelain -- mod; git commit -qm h; git show --format= --name-only", "h\n",
 		},
 		{
+			"commits one after the other, and an index that does not land", ":", "echo e >.envrc; git add -f .envrc; echo 1 >>a.txt; git commit -qm 1 a.txt", "echo h >h; until test $(git log -1 --format=%s) = 1; do sleep 0.05; done; git add h", "echo 2 >>a.txt; git commit -qm 2 a.txt", "the index",
+			"git status --porcelain -- a.txt h; git commit -qm h; git show --format= --name-only", "A  h\nh\n",
+		},
+		{
+			"a new submodule, and an index that does not land", ":", ":", "echo h >h; git add h", "git init -q x; git -C x commit -q --allow-empty -m x; git add x 2>/dev/null; git commit -qm x; echo e >.envrc; git add -f .envrc", "the index",
+			"git commit -qm h; git show --format= --name-only; git ls-tree --name-only HEAD x", "h\nx\n",
+		},
+		{
+			"a file that the user intends to add", "echo n >n; git add -N n", ":", "echo h >h; git add h", "git add n; git commit -qm n n; echo e >.envrc; git add -f .envrc", "the index",
+			"git commit -qm h; git show --format= --name-only", "h\n",
+		},
+		{
 			"marks in a split index", "git update-index --split-index; git config core.splitIndex true; git update-index --assume-unchanged a.txt; echo own >>a.txt", ":", ":", "echo n >n; git add n; git commit -qm n n", "",
 			"git ls-files -v a.txt; git status --porcelain", "h a.txt\n",
 		},

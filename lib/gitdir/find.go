@@ -81,11 +81,9 @@ func find(root string, l *List) ([]Repo, []Unpopulated, error) {
 	if err := f.workTree(""); err != nil {
 		return nil, nil, err
 	}
-	if len(f.repos) == 0 {
-		if around, ok := gitconfig.Around(path.Dir(root)); ok {
-			if err := f.gitlinks(Repo{WorkTree: around.WorkTree, GitDir: around.GitDir}); err != nil {
-				return nil, nil, err
-			}
+	if around, ok := gitconfig.Around(path.Dir(root)); ok {
+		if err := f.gitlinks(Repo{WorkTree: around.WorkTree, GitDir: around.GitDir}); err != nil {
+			return nil, nil, err
 		}
 	}
 	for _, s := range l.spots {
@@ -123,12 +121,7 @@ func (f *finder) cover() {
 			}
 		}
 	}
-	for _, u := range f.unpopulated {
-		p := place{name: submodule}
-		if _, err := identify(unix.AT_FDCWD, u.Dir, &p.id); err == nil {
-			f.list.cover = append(f.list.cover, p)
-		}
-	}
+	f.list.unpopulated = f.unpopulated
 }
 
 // Layers lists the distinct directories that need a layer. A directory covers those below

@@ -208,9 +208,10 @@ func TestFindUnpopulatedSubmodules(t *testing.T) {
 // A submodule does not get its name back if the host's git would enter it.
 func TestSubmodulesStayInert(t *testing.T) {
 	g := newGround(t)
-	g.Sh(`repo .; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),late/sub; mkdir -p late/sub`)
+	g.Sh(`repo .; mkdir -p late/sub`)
 	made := g.command(func() { g.Sh(`repo late/sub; arm late/sub/.git; repo late/sub/below; repo other`) })
 	require.Len(t, made, 6)
+	g.Sh(`git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),late/sub`)
 	r := g.begin()
 	assert.False(t, g.Runs(".", "status"))
 	assert.NoFileExists(t, g.Path("late/sub/.git"))

@@ -32,18 +32,19 @@ type List struct {
 	fresh   bool   // there was no list yet
 	dirty   bool
 
-	dirs    []dir // each before those below it
-	spots   []spot
-	links   map[string][]string // by git directory: a key of its index, then the gitlinks
-	trees   map[string]string   // by git directory: its core.worktree, for this process
-	mounts  []string
-	records []Inert         // fenced repositories at places of submodules
-	given   map[string]bool // names restored to repositories of commands
-	users   map[string]bool // directories with a .git that the user may have made meanwhile
-	claims  []claim
-	since   int64   // a later change may be a command's; 0: none is
-	cover   []place // the git directories that Find found in the root
-	apart   string  // files of the host's that have several hard links, none of them in the root
+	dirs        []dir // each before those below it
+	spots       []spot
+	links       map[string][]string // by git directory: a key of its index, then the gitlinks
+	trees       map[string]string   // by git directory: its core.worktree, for this process
+	mounts      []string
+	records     []Inert         // fenced repositories at places of submodules
+	given       map[string]bool // names restored to repositories of commands
+	users       map[string]bool // directories with a .git that the user may have made meanwhile
+	claims      []claim
+	since       int64         // a later change may be a command's; 0: none is
+	cover       []place       // the git directories that Find found in the root
+	unpopulated []Unpopulated // as Find found them
+	apart       string        // files of the host's that have several hard links, none of them in the root
 
 	walked int64 // start of the last walk
 	early  bool  // gitlinks may be those of an earlier index

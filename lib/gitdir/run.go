@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -156,7 +155,11 @@ func (l *List) claimRest() {
 				rest.covered[place{s.name, s.id}] = true
 			}
 		}
-		maps.Copy(rest.covered, c.covered)
+		for p := range c.covered {
+			if p.name != submodule { // the index may have lost it
+				rest.covered[p] = true
+			}
+		}
 	}
 	l.claims = append(l.claims, rest)
 	if l.since == 0 {
@@ -174,7 +177,7 @@ func (l *List) claimRest() {
 // The lock on Lock is held until End. A process that inherits the file keeps the
 // lock after this one was killed.
 func Begin(state string, looked *List) (*Run, error) {
-	root, covered := looked.root, looked.cover
+	root := looked.root
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return nil, err
 	}
@@ -193,7 +196,7 @@ func Begin(state string, looked *List) (*Run, error) {
 		return nil, err
 	}
 	r := &Run{List: l, state: state}
-	if r.note, r.own, err = newNote(state, root, covered); err != nil {
+	if r.note, r.own, err = newNote(state, root, slices.Concat(looked.cover, layersOver(looked.unpopulated))); err != nil {
 		return nil, err
 	}
 	_, r.Unpopulated, err = find(root, l)
@@ -571,11 +574,22 @@ func (ns notes) merge(n note) error {
 		return nil
 	}
 	for _, o := range ns {
-		if o.root == n.root && !o.runs && (o.begun < n.begun || o.begun == n.begun && o.file < n.file) {
+		if o.root == n.root && !o.runs && (o.begun < n.begun || o.begun == n.begun && o.file < n.file) && o.coversLess(n) {
 			return os.Remove(n.file)
 		}
 	}
 	return nil
+}
+
+// coversLess reports whether another command had layers over all places over which this one had some: its
+// note then tells of no place that this one does not.
+func (n note) coversLess(than note) bool {
+	for p := range n.covered {
+		if !than.covered[p] {
+			return false
+		}
+	}
+	return n.covered != nil || than.covered == nil
 }
 
 // sweep makes inert the repositories that commands have made in a root. It

@@ -41,6 +41,17 @@ func (u Unpopulated) Make() error {
 	return unix.Close(dir)
 }
 
+// layersOver identifies the directories of submodules, over which the layers lie.
+func layersOver(unpopulated []Unpopulated) (places []place) {
+	for _, u := range unpopulated {
+		p := place{name: submodule}
+		if _, err := identify(unix.AT_FDCWD, u.Dir, &p.id); err == nil {
+			places = append(places, p)
+		}
+	}
+	return places
+}
+
 // in reports whether a name lies in a submodule.
 func (n Inert) in(u Unpopulated) bool { return fsat.Within(n.Dir, u.Dir) }
 

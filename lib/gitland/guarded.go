@@ -621,22 +621,35 @@ func (g *guard) gitlink(path, id string, added bool) (string, error) {
 	if populated && !found {
 		return fmt.Sprintf("the submodule %q has no commit %s", path, short(id)), nil
 	}
-	live := func(h head) bool { return !g.inert(h.git, path) }
-	if added && !populated && slices.ContainsFunc(g.tops, live) { // git at the top enters it once a commit has the gitlink
-		return fmt.Sprintf("%q is a repository of its own, as long as a command runs", path), nil
+	if !added || populated || g.layer.State == "" {
+		return "", nil
 	}
-	if added && !populated && g.layer.State != "" { // from now on, none of a command's must be there
-		for _, h := range g.tops {
-			if err := gitdir.NoteSubmodule(g.layer.State, filepath.Join(h.workTree, path)); err != nil {
-				return fmt.Sprintf("the submodule %q cannot be noted: %v", path, err), nil
+	for _, h := range g.tops { // git at the top enters a repository there once a commit has the gitlink
+		alone := g.isAlone
+		if !alone {
+			unlock, is, _, err := g.alone(h.git, []string{path})
+			if err != nil {
+				return "", err
 			}
+			unlock()
+			alone = is
+		}
+		if !alone || !g.inert(h.git, path) {
+			return fmt.Sprintf("%q %s", path, besides), nil
+		}
+		// From now on, none of a command's must be there.
+		if err := gitdir.NoteSubmodule(g.layer.State, filepath.Join(h.workTree, path)); err != nil {
+			return fmt.Sprintf("the submodule %q cannot be noted: %v", path, err), nil
 		}
 	}
 	return "", nil
 }
 
-// staged returns why the host must not get changed entries of the index, or "".
+// staged returns why the host must not get changed entries of the index, or "". The caller keeps commands
+// from beginning where it has new submodules.
 func (g *guard) staged(x *indexes) (string, error) {
+	g.isAlone = true
+	defer func() { g.isAlone = false }()
 	bares := map[string]bool{}
 	for _, e := range x.changed {
 		added := e.Mode == index.ModeGitlink && !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path })

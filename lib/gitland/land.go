@@ -31,6 +31,8 @@ type lander struct {
 	left   []string               // as landed.left, of the last landing
 	repos  map[string]*repository // by path below the git directory; "" for that itself
 	budget objects.Budget
+
+	isAlone bool // no other command runs, and none begins
 }
 
 // repository is one git directory below a layer: the layer's own, or one of its
@@ -221,7 +223,7 @@ func (l *Layer) tidyUp(out *landed) error {
 			held[rel] = now
 		}
 	}
-	out.Refs, out.Began, out.Marks, out.Files, out.Held, out.Phase = nil, nil, nil, nil, held, tidying
+	out.Refs, out.Began, out.Marks, out.Files, out.Trees, out.Held, out.Phase = nil, nil, nil, nil, nil, held, tidying
 	err := error(nil)
 	if out.empty() {
 		err = os.Rename(filepath.Join(l.Dir, recordFile), filepath.Join(l.Dir, tidyFile))

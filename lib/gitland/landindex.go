@@ -179,19 +179,31 @@ func (n *landing) landIndex() error {
 	rel := path.Join(n.rel, indexFile)
 	why, err := n.wholeIndex()
 	switch {
-	case err != nil || why == "":
+	case err != nil:
 		return err
 	case why == unmerged:
 		n.out.left = append(n.out.left, rel)
 		n.out.tell("%s: its index stays, and `git status` there shows the difference", why)
-	default:
+	case why != "":
 		n.out.stay(rel, "the index: %s", why)
 	}
-	return n.followHead()
+	if why != "" {
+		err = n.followHead()
+	}
+	if trees := n.guard().treesOf([]string{headNow(n.host)}); err == nil && len(trees) > 0 {
+		if n.out.Trees == nil {
+			n.out.Trees = map[string]string{}
+		}
+		n.out.Trees[n.rel] = trees[0]
+	}
+	return err
 }
 
-// unmerged is why an index does not land that stays without fault.
-const unmerged = "the host has staged other changes meanwhile, with which those of the command cannot be merged"
+// Reasons why an index does not land, or a reference.
+const (
+	unmerged = "the host has staged other changes meanwhile, with which those of the command cannot be merged"
+	besides  = "is a new submodule, and another command runs"
+)
 
 // wholeIndex lands the index, or returns why it must not. The lock of the host's may be held already.
 func (n *landing) wholeIndex() (why string, err error) {
@@ -225,7 +237,7 @@ func (n *landing) wholeIndex() (why string, err error) {
 	}
 	defer unlock()
 	if !alone {
-		return fmt.Sprintf("%q is a new submodule, and another command runs", links[0]), nil
+		return fmt.Sprintf("%q %s", links[0], besides), nil
 	}
 	if why, err := n.unsafe(x.changed); err != nil || why != "" {
 		return why, err
@@ -289,12 +301,14 @@ func (n *landing) wholeIndex() (why string, err error) {
 // followHead gives the host's index the changes of the commits that have landed with HEAD. With the old
 // index the user's next commit would take them back.
 func (n *landing) followHead() error {
-	trees := n.guard().treesOf([]string{n.beganAt()})
-	began, now := "", n.guard().treesOf([]string{headNow(n.host)})
-	if len(trees) > 0 {
-		began = trees[0]
+	first, began, now := "", "", n.guard().treesOf([]string{headNow(n.host)})
+	if trees := n.guard().treesOf([]string{n.beganAt()}); len(trees) > 0 {
+		first = trees[0]
 	}
-	if len(now) == 0 || now[0] == began {
+	if began = n.out.Trees[n.rel]; began == "" {
+		began = first
+	}
+	if len(now) == 0 || now[0] == first && now[0] == began {
 		return nil
 	}
 	if n.lock == nil {
@@ -312,8 +326,16 @@ func (n *landing) followHead() error {
 		return nil // git on the host cannot commit either
 	}
 	var was, is []index.Entry
-	if err := n.differing(began, now[0], "", &was, &is); err != nil {
+	if err := n.differing(began, now[0], "", false, &was, &is); err != nil {
 		return err
+	}
+	links, err := n.newSubmodules(first, now[0], host)
+	if err != nil {
+		return err
+	}
+	for _, link := range links {
+		at := func(e index.Entry) bool { return e.Path == link.Path }
+		was, is = slices.DeleteFunc(was, at), append(slices.DeleteFunc(is, at), link)
 	}
 	for _, list := range [][]index.Entry{was, is} {
 		for i := range list {
@@ -336,13 +358,34 @@ func (n *landing) followHead() error {
 	if err == nil {
 		err = merged.Check()
 	}
+	if err == nil && len(both) > 0 {
+		n.tellBoth(both)
+	}
 	if err != nil || index.SameContent(merged, host) {
 		return err
 	}
-	if len(both) > 0 {
-		n.tellBoth(both)
-	}
 	return n.lock.Replace(merged.Encode(), time.Unix(h.stat.Mtim.Unix()))
+}
+
+// newSubmodules lists those of a tree that another one and the host's index do not have, once no command
+// runs that can make a repository there.
+func (n *landing) newSubmodules(old, now string, host *index.Index) (list []index.Entry, err error) {
+	var was, is []index.Entry
+	err = n.differing(old, now, "", true, &was, &is)
+	var paths []string
+	for _, e := range is {
+		if e.Mode == index.ModeGitlink && !host.Has(e.Path) && !slices.ContainsFunc(was, func(o index.Entry) bool { return o.Path == e.Path && o.Mode == e.Mode }) {
+			list, paths = append(list, e), append(paths, e.Path)
+		}
+	}
+	unlock, alone, _, aerr := n.alone(n.git, paths)
+	if aerr == nil {
+		unlock()
+	}
+	if !alone {
+		list = nil
+	}
+	return list, errors.Join(err, aerr)
 }
 
 // tellBoth tells of files that the host and the command have staged, each with another change.
@@ -350,9 +393,9 @@ func (n *landing) tellBoth(paths []string) {
 	n.out.tell("the host has staged another change of %q%s meanwhile: its index keeps that, without the command's; git add %q takes the file as it is", paths[0], andMore(len(paths)-1), paths[0])
 }
 
-// differing collects the files of directories that differ in two trees, each "" or an ID. It leaves
-// out new submodules.
-func (n *landing) differing(old, now, dir string, was, is *[]index.Entry) error {
+// differing collects the files of directories that differ in two trees, each "" or an ID, and of
+// submodules that only the new one has if submodules is set.
+func (n *landing) differing(old, now, dir string, submodules bool, was, is *[]index.Entry) error {
 	if old == now {
 		return nil
 	}
@@ -372,7 +415,7 @@ func (n *landing) differing(old, now, dir string, was, is *[]index.Entry) error 
 				pair := names[e.Name]
 				pair[i] = e.ID
 				names[e.Name] = pair
-			case (e.Mode != index.ModeGitlink || i == 0 || modules[e.Name]) && len(dir)+len(e.Name) < maxCheckout:
+			case (e.Mode != index.ModeGitlink || i == 0 || modules[e.Name] || submodules) && len(dir)+len(e.Name) < maxCheckout:
 				modules[e.Name] = i == 0 && e.Mode == index.ModeGitlink
 				if e.Mode&unix.S_IFMT == unix.S_IFREG { // early ones have more modes
 					e.Mode = index.ModeFile | e.Mode&0o111
@@ -383,7 +426,7 @@ func (n *landing) differing(old, now, dir string, was, is *[]index.Entry) error 
 		}
 	}
 	for name, pair := range names {
-		if err := n.differing(pair[0], pair[1], dir+name+"/", was, is); err != nil {
+		if err := n.differing(pair[0], pair[1], dir+name+"/", submodules, was, is); err != nil {
 			return err
 		}
 	}

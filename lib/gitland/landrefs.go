@@ -104,10 +104,15 @@ func (n *landing) mayLand(changes []refs.Change) ([]refs.Change, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(changes, func(c refs.Change) bool {
-		if c.Aside == incomplete {
+		waits := strings.HasSuffix(c.Aside, besides)
+		switch {
+		case c.Aside == incomplete:
 			n.out.stay(n.path(c.Name), "%q: %s", c.Name, incomplete)
+		case waits:
+			n.out.wait(n.path(c.Name), "%q: %s%s", c.Name, c.Aside, n.keptBack(c.Name, c.New))
+			n.keepLog(c.Name)
 		}
-		later := c.Aside == incomplete || c.Aside != "" && !n.last
+		later := waits || c.Aside == incomplete || c.Aside != "" && !n.last
 		if later {
 			n.refused = append(n.refused, c.Name)
 		}

@@ -23,6 +23,9 @@ func Merge(base, own, host *Index, known func(e Entry) bool) (text []byte, both 
 		inBase, b = base.cut(b, path)
 		inOwn, o = own.cut(o, path)
 		inHost, h = host.cut(h, path)
+		if own.hasContent(inOwn) { // where there is none, an intent to add it is no change
+			inBase, inHost = base.withContent(inBase), host.withContent(inHost)
+		}
 		from, entries := host, inHost
 		switch {
 		case own.alike(inOwn, base, inBase):
@@ -33,7 +36,7 @@ func Merge(base, own, host *Index, known func(e Entry) bool) (text []byte, both 
 		default:
 			both = append(both, string(path))
 		}
-		if len(entries) > 0 && len(inHost) == 0 && blocks(base, own, host, path) {
+		if len(entries) > 0 && len(inHost) == 0 && blocks(base, own, host, known, path) {
 			both, entries = append(both, string(path)), nil
 		}
 		for i := range entries {
@@ -87,9 +90,6 @@ func (w *writer) add(e Entry) error {
 	if e.SkipWorktree {
 		more |= extendedSkip
 	}
-	if e.IntentToAdd {
-		more |= extendedIntent
-	}
 	if raw = append(raw, id...); more != 0 {
 		w.version = 3
 		raw = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(raw, flags|flagExtended), more)
@@ -115,11 +115,22 @@ func (w *writer) text() []byte {
 	return append(w.out, make([]byte, w.hashLen)...)
 }
 
+// hasContent reports whether there are entries, and not only the intent to add a file.
+func (x *Index) hasContent(entries []entry) bool { return len(x.withContent(entries)) > 0 }
+
+func (x *Index) withContent(entries []entry) []entry {
+	if len(entries) == 1 && x.flags(&entries[0]).IntentToAdd {
+		return nil
+	}
+	return entries
+}
+
 // blocks reports whether an entry of the host's stays above or below a path.
-func blocks(base, own, host *Index, path []byte) bool {
+func blocks(base, own, host *Index, known func(e Entry) bool, path []byte) bool {
 	stays := func(at []byte) bool {
 		his := host.at(at)
-		return len(his) > 0 && !(len(own.at(at)) == 0 && host.alike(his, base, base.at(at)))
+		goes := host.alike(his, base, base.at(at)) || known != nil && len(his) == 1 && known(host.entry(&his[0]))
+		return len(his) > 0 && !(len(own.at(at)) == 0 && goes)
 	}
 	for i, c := range path {
 		if c == '/' && stays(path[:i]) {
@@ -146,10 +157,12 @@ func (x *Index) at(path []byte) []entry {
 	return of
 }
 
-// FlagsOf returns the flags of the entry of a path.
+// FlagsOf returns the flags of the entry of a path, without the intent to add it.
 func (x *Index) FlagsOf(path string) Flags {
 	if of := x.at([]byte(path)); len(of) == 1 {
-		return x.flags(&of[0])
+		flags := x.flags(&of[0])
+		flags.IntentToAdd = false
+		return flags
 	}
 	return Flags{}
 }
