@@ -748,3 +748,22 @@ func TestBetweenLookAndBegin(t *testing.T) {
 	}
 	assert.NoDirExists(t, g.Path("a/runs/.git"))
 }
+
+// A command that overlaps others does not count as one that had their layers.
+func TestNotesLendNoLayers(t *testing.T) {
+	g := newGround(t)
+	g.Sh(`repo .; mkdir s; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),s`)
+	g.Settle()
+	long, short := g.begin(), g.begin()
+	_, err := short.End()
+	require.NoError(t, err)
+	g.Sh(`git update-index --force-remove s`)
+	last := g.begin()
+	g.Sh(`repo s; arm s/.git`)
+	_, err = last.End()
+	require.NoError(t, err)
+	made, err := long.End()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"s/.git", "s/.git/HEAD"}, g.names(made))
+	assert.False(t, g.Runs("s", "status"))
+}
