@@ -49,7 +49,7 @@ func TestTrialKeepsStaged(t *testing.T) {
 		{"both stage", stage, `echo staged >h; git add h`, `true`, "a h y staged", ""},
 		{"both stage, the trial twice", stage, `echo staged >h; git add h`, `echo z >z; git add z`, "a h y z staged", ""},
 		{"both stage one file", `echo mine >h; git add h`, `echo staged >h; git add h`, `true`, "a h staged", "the host has staged another change of \"h\""},
-		{"a file and a directory", `mkdir h; echo y >h/y; git add h`, `echo staged >h; git add h`, `true`, "a h staged", "the host has staged other changes"},
+		{"a file and a directory", `mkdir h; echo y >h/y; git add h`, `echo staged >h; git add h`, `true`, "a h staged", "the host has staged another change of \"h/y\""},
 		{"both stage the same", `echo staged >h; git add h`, `echo staged >h; git add h`, refresh, "a h staged", ""},
 		{"the trial stages, the host looks", stage, `touch a; git status`, `true`, "a y", ""},
 		{"the host switches, the trial only looks", refresh, `git checkout -q b2`, refresh, "a b", ""},
