@@ -749,7 +749,7 @@ func TestBetweenLookAndBegin(t *testing.T) {
 	assert.NoDirExists(t, g.Path("a/runs/.git"))
 }
 
-// A command that overlaps others does not count as one that had their layers.
+// A command that overlaps others has not had their layers.
 func TestNotesLendNoLayers(t *testing.T) {
 	g := newGround(t)
 	g.Sh(`repo .; mkdir s; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),s`)

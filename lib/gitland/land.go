@@ -486,6 +486,9 @@ func (r *repository) landObjects(upper int, out *landed) error {
 	}
 	defer unix.Close(dir)
 	result, err := r.lander.Land(dir)
+	if !out.last {
+		r.lander.Remember()
+	}
 	objects := path.Join(r.rel, "objects")
 	switch {
 	case result.Later:

@@ -351,7 +351,8 @@ func (n *landing) followHead() error {
 		return err
 	}
 	text, both := index.Merge(old, own, host, nil)
-	if text == nil {
+	if text == nil { // the host lacks trees of a sparse index
+		n.out.tell("%s: its index stays, and `git status` there shows the difference", unmerged)
 		return nil
 	}
 	merged, err := index.Parse(text, hexLen, nil)
@@ -483,10 +484,10 @@ func readHostIndex(git string, hexLen int) (h *hostIndex, err error) {
 	if err := unix.Lstat(h.path, &h.stat); err == unix.ENOENT {
 		return h, nil
 	}
-	if h.text, err = os.ReadFile(h.path); err != nil || !bytes.Contains(h.text, []byte("link")) { // of a split one
+	if h.text, err = os.ReadFile(h.path); err != nil || !index.MayBeSplit(h.text, hexLen) {
 		return h, err
 	}
-	if whole, err := joined(h.text, git, hexLen); err == nil {
+	if _, whole, err := joined(h.text, git, hexLen); err == nil {
 		h.text = whole
 	}
 	return h, nil
@@ -500,19 +501,23 @@ func (h *hostIndex) all() *index.Index {
 	return new(index.Index)
 }
 
-// joined returns the text of an index of the host's with its other part, which is in the git directory,
-// if it is a split one.
-func joined(text []byte, git string, hexLen int) ([]byte, error) {
-	_, err := index.ParseHost(text, hexLen)
+// joined parses an index of the host's, and returns its text: of a split one with the other part, which is
+// in the git directory.
+func joined(text []byte, git string, hexLen int) (*index.Index, []byte, error) {
+	x, err := index.ParseHost(text, hexLen)
 	split, is := errors.AsType[*index.SplitError](err)
 	if !is {
-		return text, err
+		return x, text, err
 	}
 	shared, err := os.ReadFile(filepath.Join(git, split.Shared))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return index.Join(text, shared, hexLen)
+	if text, err = index.Join(text, shared, hexLen); err != nil {
+		return nil, nil, err
+	}
+	x, err = index.ParseHost(text, hexLen)
+	return x, text, err
 }
 
 // parseWhole parses an index of the host's, with both parts of a split one and the files of sparse
@@ -521,11 +526,7 @@ func parseWhole(text []byte, git string, hexLen int, db *objects.Database) (*ind
 	if len(text) == 0 {
 		return index.Of(nil, hexLen)
 	}
-	text, err := joined(text, git, hexLen)
-	if err != nil {
-		return nil, err
-	}
-	x, err := index.ParseHost(text, hexLen)
+	x, _, err := joined(text, git, hexLen)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"math/bits"
@@ -75,6 +76,20 @@ func Join(split, shared []byte, hexLen int) ([]byte, error) {
 		w.write(own, &fresh[i], own.path(&fresh[i]))
 	}
 	return w.text(), nil
+}
+
+// MayBeSplit reports whether an index may be a split one, without reading its entries.
+func MayBeSplit(text []byte, hexLen int) bool {
+	for {
+		_, rest, is := bytes.Cut(text, []byte("link"))
+		if !is || len(rest) < 4 {
+			return false
+		}
+		if size := int64(binary.BigEndian.Uint32(rest)); size >= int64(hexLen/2) && size <= int64(len(rest)-4) {
+			return true // else it is a part of a path
+		}
+		text = rest
+	}
 }
 
 // bitmap returns the numbers below limit that a compressed bitmap has, and the text behind it.

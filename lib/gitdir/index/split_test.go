@@ -36,13 +36,14 @@ func TestJoinAsGit(t *testing.T) {
 					require.NoError(t, err, "%s", out)
 					return string(out)
 				}
-				sh(fmt.Sprintf("git init -q; git config splitIndex.maxPercentChange 100; git config core.splitIndex true; git config index.version %[1]d; for n in $(seq 0 99); do echo $n >f$n; done; git add .; git update-index --split-index", version))
+				sh(fmt.Sprintf("git init -q; git config splitIndex.maxPercentChange 100; git config core.splitIndex true; git config index.version %[1]d; for n in $(seq 0 99); do echo $n >f$n; done; echo l >symlink.c; git add .; git update-index --split-index", version))
 				sh(change)
 				split, err := os.ReadFile(dir + "/.git/index")
 				require.NoError(t, err)
 				_, err = ParseHost(split, 40)
 				link, is := errors.AsType[*SplitError](err)
 				require.True(t, is, "%v", err)
+				assert.True(t, MayBeSplit(split, 40))
 				base, err := os.ReadFile(dir + "/.git/" + link.Shared)
 				require.NoError(t, err)
 
@@ -50,6 +51,7 @@ func TestJoinAsGit(t *testing.T) {
 				require.NoError(t, err)
 				want := sh("git ls-files -s -v -t; git ls-files --debug | sed s/flags:.*//")
 				require.NoError(t, os.WriteFile(dir+"/.git/index", joined, 0o644))
+				assert.False(t, MayBeSplit(joined, 40))
 				x, err := Parse(joined, 40, nil)
 				require.NoError(t, err)
 				require.NoError(t, x.Check())

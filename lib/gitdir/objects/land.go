@@ -63,7 +63,7 @@ type Lander struct {
 	dirs      map[string]signature   // the same for directories of loose objects
 	kinds     map[oid]kind           // of objects of the host
 	special   map[specialFile]string // the fault in it, or ""
-	seen      string                 // the state of the host's directories after the last landing
+	seen      string                 // the state of the host's directories for Remember, or ""
 }
 
 // attempt is an object in a file that has not changed since it was read.
@@ -177,13 +177,13 @@ func (l *Lander) Land(layer int) (Result, error) {
 	if err := l.host.refresh(); err != nil {
 		return Result{}, err
 	}
-	if len(l.landed)+len(l.kinds) > 0 && l.host.changed() != l.seen { // git may have pruned objects
+	if len(l.landed)+len(l.kinds) > 0 && (l.seen == "" || l.host.changed() != l.seen) { // git may have pruned objects
 		clear(l.landed)
 		clear(l.kinds)
 		clear(l.packs)
 		clear(l.dirs)
 	}
-	defer func() { l.seen = l.host.changed() }()
+	l.seen = ""
 	var sum Result
 	for {
 		r := &landing{
@@ -210,6 +210,9 @@ func (l *Lander) Land(layer int) (Result, error) {
 		}
 	}
 }
+
+// Remember makes the next landing cheap, if the host's database does not change until then.
+func (l *Lander) Remember() { l.seen = l.host.changed() }
 
 // add adds the result of another round.
 func (r *Result) add(next Result) {

@@ -290,6 +290,7 @@ func TestLandsAgainWhatWasPruned(t *testing.T) {
 	box.commit("new", "1")
 	l := host.lander(Options{})
 	assert.Empty(t, host.land(l, box).Refused)
+	l.Remember()
 	host.git("prune", "--expire=now")
 	id := box.commit("dir", "2")
 	assert.Empty(t, host.land(l, box).Refused)

@@ -95,7 +95,7 @@ func (l layer) open(name string) (fd int, hidden bool, err error) {
 }
 
 // Unpack gives references of a layer that no command uses files of their own, if only its packed-refs
-// has them. It leaves out those that git could not have there.
+// has them. It leaves out a name below another reference's.
 func Unpack(upper, hexLen int, names []string) error {
 	l := layer{upper}
 	f, err := l.read("packed-refs", maxPacked)
