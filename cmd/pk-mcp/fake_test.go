@@ -62,6 +62,19 @@ func (j *fakeJob) poke() {
 	}
 }
 
+// kill ends the job. One signal can miss the program that sh starts: dash blocks all signals
+// before it forks, and the new process does not inherit those that arrived meanwhile.
+func (j *fakeJob) kill() {
+	for {
+		_ = syscall.Kill(-j.cmd.Process.Pid, syscall.SIGTERM)
+		select {
+		case <-j.done:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
 // since is the answer of a read.
 func (j *fakeJob) since(at int, most int) fields {
 	j.mu.Lock()
@@ -187,9 +200,8 @@ func fakeShell() {
 				say(id(f))
 			}()
 		case "kill":
-			_ = syscall.Kill(-j.cmd.Process.Pid, syscall.SIGTERM)
 			go func() {
-				<-j.done
+				j.kill()
 				say(id(j.since(j.read, 1<<20)))
 			}()
 		case "cancel":
@@ -198,7 +210,7 @@ func fakeShell() {
 				say(id(fields{"outcome": "refused", "error": "no request waits for its answer"}))
 				continue
 			}
-			_ = syscall.Kill(-begun[r.Request].cmd.Process.Pid, syscall.SIGTERM)
+			go begun[r.Request].kill()
 			say(id(fields{"request": r.Request}))
 		case "reset":
 			kept = fakeRoot
