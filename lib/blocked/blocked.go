@@ -33,6 +33,7 @@ import (
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/hostrule"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/shellword"
 	"pikuri/lib/mountinfo"
 	"pikuri/lib/pattern"
 	"pikuri/lib/session"
@@ -550,18 +551,10 @@ func (s *search) widened(place string, m bwrap.Mount) string {
 // option is an option as a shell takes it: the name may be the command's choice, and the
 // user may type the line. It is "" if the name could not be read where it is shown.
 func option(name, operand string) string {
-	safe := func(r rune) bool {
-		return r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("/._-+:,@%", r)
-	}
-	switch {
-	case !utf8.ValidString(operand) || strings.ContainsFunc(operand, func(r rune) bool { return !unicode.IsPrint(r) || r == '\'' }):
+	if !utf8.ValidString(operand) || strings.HasPrefix(operand, "-") || strings.ContainsFunc(operand, func(r rune) bool { return !unicode.IsPrint(r) || r == '\'' }) {
 		return ""
-	case strings.HasPrefix(operand, "-"):
-		return ""
-	case !strings.ContainsFunc(operand, func(r rune) bool { return !safe(r) }):
-		return name + " " + operand
 	}
-	return name + " '" + operand + "'"
+	return name + " " + shellword.Word(operand)
 }
 
 // existing is the innermost part of path that the host has.

@@ -11,6 +11,7 @@ import (
 
 	"pikuri/lib/confine"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/shellword"
 	"pikuri/lib/overlay"
 )
 
@@ -178,7 +179,7 @@ func (b *builder) refuseInLayer(p Protected) error {
 		if m.Op == OpOverlay && m.Layer != nil && ok && !slices.Contains(neverLands, name) {
 			return &Refusal{
 				Reason: fmt.Sprintf("cannot protect %q: commits and branches land in the git directory", p.Path),
-				Advice: fmt.Sprintf("protect all of it: --protect %q", m.Source),
+				Advice: "protect all of it: --protect " + shellword.Word(m.Source),
 			}
 		}
 	}
@@ -198,7 +199,7 @@ func (b *builder) gitDirs() error {
 			return err
 		}
 		if below := mountBelow(b.plan.Table(), dir); below != "" {
-			return &Refusal{Reason: fmt.Sprintf("cannot lay a layer over the git directory %q: %q is mounted below it", dir, below), Advice: fmt.Sprintf("umount %q", below)}
+			return &Refusal{Reason: fmt.Sprintf("cannot lay a layer over the git directory %q: %q is mounted below it", dir, below), Advice: "umount " + shellword.Word(below)}
 		}
 		m := Mount{Op: OpOverlay, Source: dir, Dest: dir, Rule: gitRule, Layer: new(overlay.Layers)}
 		above := b.writableAbove(dir)

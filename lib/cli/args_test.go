@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -223,30 +222,6 @@ func TestWriteRecord(t *testing.T) {
 		assert.EqualError(t, WriteRecord(&out, "a\nb", false, terminal), `"a\nb" holds a newline: with -z records end in NUL`)
 	}
 	assert.Equal(t, "a b\x1b\na\nb\x00a\t''$'\\033\\177\\302\\233\\342\\200\\256\\377'\n\x1b\x00", out.String())
-}
-
-// A quoted name can be typed: the shell reads it as the name.
-func TestQuotedForTheShell(t *testing.T) {
-	for name, want := range map[string]string{
-		"plain name":      `plain name`,
-		"it's":            `it's`,
-		"ünïcode 漢字":      `ünïcode 漢字`,
-		"a\x1b[2Jb":       `'a'$'\033''[2Jb'`,
-		"\x1b":            `''$'\033'`,
-		"it's\a":          `'it'\''s'$'\007'`,
-		"\a'\a":           `''$'\007'''\'''$'\007'`,
-		"\xff\u009b é":    `''$'\377\302\233'' é'`,
-		"right\u202eleft": `'right'$'\342\200\256''left'`,
-	} {
-		got := shellQuoted(name)
-		assert.Equal(t, want, got)
-		if got == name {
-			continue
-		}
-		echoed, err := exec.Command("bash", "-c", "printf %s "+got).Output()
-		require.NoError(t, err)
-		assert.Equal(t, name, string(echoed), got)
-	}
 }
 
 func TestStandardInputIsReadOnce(t *testing.T) {

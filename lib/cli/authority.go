@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"pikuri/lib/internal/shellword"
 )
 
 // level is the source of an option: it decides which options count.
@@ -134,7 +136,7 @@ func checkMachine(file *os.File, place string) error {
 	}{{place, info}, {filepath.Dir(place), dir}} {
 		if uid := at.Sys().(*syscall.Stat_t).Uid; uid != 0 || at.Mode().Perm()&0o022 != 0 {
 			err := fmt.Errorf("%q is not root's alone (owner %d, mode %04o)", at.name, uid, at.Mode().Perm())
-			return WithHint(err, "chown root %q; chmod go-w %q", at.name, at.name)
+			return WithHint(err, "chown root %[1]s; chmod go-w %[1]s", shellword.Word(at.name))
 		}
 	}
 	return nil

@@ -183,7 +183,7 @@ func TestProjectPolicy(t *testing.T) {
 	status, _, stderr = runIn(t, dir, func(*WorkspaceFlags, *Context) error { t.Error("ran"); return nil })
 	assert.Equal(t, 2, status)
 	assert.Contains(t, stderr, `has changed since you trusted it`)
-	assert.Contains(t, stderr, `pk-sample: hint: read it, then pk-bwrap -C "`+dir+`/proj" --trust-project`)
+	assert.Contains(t, stderr, `pk-sample: hint: read it, then pk-bwrap -C `+dir+`/proj --trust-project`)
 
 	require.NoError(t, os.Rename(dir+"/proj", dir+"/old"))
 	require.NoError(t, os.MkdirAll(dir+"/proj/.pk", 0o700))

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine"
+	"pikuri/lib/internal/shellword"
 	"pikuri/lib/internal/usertable"
 )
 
@@ -68,7 +69,7 @@ func (w *WorkspaceFlags) readProject(ctx *Context) error {
 		if unfit != nil {
 			err = fmt.Errorf("%w: %w", err, unfit)
 		}
-		return WithHint(err, "read it, then pk-bwrap -C %q --trust-project", p.path)
+		return WithHint(err, "read it, then pk-bwrap -C %s --trust-project", shellword.Word(p.path))
 	case unfit != nil:
 		ctx.Warn("the project's policy is not used: %v", unfit)
 	case p.text != "":

@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"pikuri/lib/internal/shellword"
 )
 
 // maxRecord bounds one record of a list. Paths end at 4096 bytes; the rest is
@@ -56,30 +58,7 @@ func shellQuoted(text string) string {
 	if plain && utf8.ValidString(text) {
 		return text
 	}
-	quoted, octal := "'", false
-	for len(text) > 0 {
-		r, size := utf8.DecodeRuneInString(text)
-		print := unicode.IsPrint(r) && (r != utf8.RuneError || size > 1)
-		switch {
-		case !print && !octal:
-			quoted += "'$'"
-		case print && octal:
-			quoted += "''"
-		}
-		octal = !print
-		switch {
-		case !print:
-			for _, b := range []byte(text[:size]) {
-				quoted += fmt.Sprintf(`\%03o`, b)
-			}
-		case r == '\'':
-			quoted += `'\''`
-		default:
-			quoted += text[:size]
-		}
-		text = text[size:]
-	}
-	return quoted + "'"
+	return shellword.Quote(text)
 }
 
 // ReadRecords reads a list: one record a line, or NUL-terminated with zero.

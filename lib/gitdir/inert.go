@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/shellword"
 	"pikuri/lib/overlay"
 )
 
@@ -38,14 +39,14 @@ func (n Inert) Line(by string) string {
 	switch {
 	case n.users:
 		name := filepath.Join(n.Dir, n.Fenced)
-		return fmt.Sprintf("%q%s has got a .git meanwhile, which is %q now, as a command may have made it, or changed files there; if you have made it, and have looked at them: mv %q %q",
-			where, by, n.Fenced, name, filepath.Join(n.Dir, n.Name))
+		return fmt.Sprintf("%q%s has got a .git meanwhile, which is %q now, as a command may have made it, or changed files there; if you have made it, and have looked at them: mv %s %s",
+			where, by, n.Fenced, shellword.Word(name), shellword.Word(filepath.Join(n.Dir, n.Name)))
 	case bytes.HasPrefix(leads, []byte("gitdir:")) && bytes.Contains(leads, []byte("/modules/")):
 		return fmt.Sprintf("the submodule %q%s works in the sandbox alone; on the host: move it away, and git submodule update --init", where, by)
 	case bytes.HasPrefix(leads, []byte("gitdir:")) && bytes.Contains(leads, []byte("/worktrees/")):
 		return fmt.Sprintf("the work tree %q%s works in the sandbox alone; on the host: move it away, and git worktree add", where, by)
 	}
-	return fmt.Sprintf("the repository %q%s works in the sandbox alone until: pk-fs git-adopt %q", where, by, where)
+	return fmt.Sprintf("the repository %q%s works in the sandbox alone until: pk-fs git-adopt %s", where, by, shellword.Word(where))
 }
 
 const (

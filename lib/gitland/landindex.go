@@ -25,6 +25,7 @@ import (
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitlock"
 	"pikuri/lib/internal/heap"
+	"pikuri/lib/internal/shellword"
 	"pikuri/lib/overlay"
 )
 
@@ -391,7 +392,7 @@ func (n *landing) newSubmodules(old, now string, host *index.Index) (list []inde
 
 // tellBoth tells of files that the host and the command have staged, each with another change.
 func (n *landing) tellBoth(paths []string) {
-	n.out.tell("the host has staged another change of %q%s meanwhile: its index keeps that, without the command's; git add %q takes the file as it is", paths[0], andMore(len(paths)-1), paths[0])
+	n.out.tell("the host has staged another change of %q%s meanwhile: its index keeps that, without the command's; git add -- %s takes the file as it is", paths[0], andMore(len(paths)-1), shellword.Word(paths[0]))
 }
 
 // differing collects the files of directories that differ in two trees, each "" or an ID, and of
