@@ -98,7 +98,7 @@ func find(root string, l *List) ([]Repo, []Unpopulated, error) {
 			return nil, nil, err
 		}
 	}
-	for _, u := range recorded(f.repos, l.records) {
+	for _, u := range l.atNoted(f.repos) {
 		if !slices.ContainsFunc(f.unpopulated, func(o Unpopulated) bool { return fsat.Within(u.Dir, o.Dir) }) {
 			f.unpopulated = append(f.unpopulated, u)
 		}

@@ -37,7 +37,7 @@ type List struct {
 	links       map[string][]string // by git directory: a key of its index, then the gitlinks
 	trees       map[string]string   // by git directory: its core.worktree, for this process
 	mounts      []string
-	records     []Inert         // fenced repositories at places of submodules
+	records     []Inert         // of fenced repositories
 	given       map[string]bool // names restored to repositories of commands
 	users       map[string]bool // directories with a .git that the user may have made meanwhile
 	claims      []claim

@@ -92,11 +92,9 @@ func look(state string, l *List, walk bool, known func([]Repo, []Unpopulated)) (
 	if err != nil {
 		return nil, err
 	}
-	records, err := recordsIn(state)
-	if err != nil {
+	if l.records, err = recordsIn(state); err != nil {
 		return nil, err
 	}
-	l.records = recordedIn(state, records)
 	l.claim(notes)
 	l.walked = refs.Now().UnixNano()
 	if walk || l.fresh {

@@ -1,19 +1,17 @@
 package gitdir
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"pikuri/lib/gitdir/index"
-	"pikuri/lib/gitdir/objects"
-	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/overlay"
 )
@@ -55,115 +53,67 @@ func layersOver(unpopulated []Unpopulated) (places []place) {
 // in reports whether a name lies in a submodule.
 func (n Inert) in(u Unpopulated) bool { return fsat.Within(n.Dir, u.Dir) }
 
-// NoteSubmodule notes the place of a new submodule in a commit that lands.
-func NoteSubmodule(state, dir string) error {
-	line := strconv.Quote(dir) + "\n"
-	text, err := os.ReadFile(filepath.Join(state, submodulesFile))
-	switch {
-	case err == nil && strings.Contains("\n"+string(text), "\n"+line):
+// SubmodulesPrefix begins the names of the lists of NoteSubmodules.
+const SubmodulesPrefix = "submodules-"
+
+// noted are the paths of a repository at which a commit that has landed has got a submodule.
+type noted struct {
+	Common string   `json:"common"` // the repository's git directory
+	Paths  []string `json:"paths"`  // below each of its work trees
+}
+
+// maxNoted bounds the bytes of a list.
+const maxNoted = 4 << 20
+
+func notedFile(state, common string) string {
+	return ListFile(state, fmt.Sprintf(SubmodulesPrefix+"%x", sha256.Sum256([]byte(common))))
+}
+
+// NoteSubmodules notes paths of new submodules before they land: from then on, a command gets back no
+// repository of an earlier one there but in a layer, as git enters it once the user has checked it out.
+func NoteSubmodules(state, common string, paths []string) error {
+	file := notedFile(state, common)
+	n := readNoted(file)
+	n.Common = common
+	before := len(n.Paths)
+	n.Paths = append(n.Paths, paths...)
+	slices.Sort(n.Paths)
+	if n.Paths = slices.Compact(n.Paths); len(n.Paths) == before {
 		return nil
+	}
+	text, err := json.Marshal(n)
+	switch {
+	case err != nil:
+		return err
 	case len(text) > maxNoted:
 		return errors.New("there are too many")
 	}
-	f, err := os.OpenFile(filepath.Join(state, submodulesFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(line)
-	return errors.Join(err, f.Close())
+	return SaveList(file, text)
 }
 
-// submodulesFile has the places of NoteSubmodule.
-const (
-	submodulesFile = "submodules"
-	maxNoted       = 4 << 20
-)
-
-// recordedIn returns the records of repositories at noted places.
-func recordedIn(state string, records []Inert) []Inert {
-	if len(records) == 0 {
-		return nil
-	}
-	text, err := os.ReadFile(filepath.Join(state, submodulesFile))
-	if err != nil {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(records), func(n Inert) bool {
-		return !strings.Contains("\n"+string(text), "\n"+strconv.Quote(n.Repository())+"\n")
-	})
+// readNoted reads a list. One that is missing is empty.
+func readNoted(file string) (n noted) {
+	text, _ := os.ReadFile(file)
+	_ = json.Unmarshal(text, &n)
+	return n
 }
 
-// recorded lists the places of fenced repositories at which a commit that has landed has a submodule,
-// and the index none: git enters a repository there once the user has checked that out.
-func recorded(repos []Repo, records []Inert) (list []Unpopulated) {
+// atNoted lists the places of fenced repositories where a repository has noted a submodule.
+func (l *List) atNoted(repos []Repo) (list []Unpopulated) {
 	for _, r := range repos {
-		var places []string
-		for _, n := range records {
-			if dir := n.Repository(); r.WorkTree != "" && r.GitDir != "" && dir != r.WorkTree && fsat.Within(dir, r.WorkTree) && !slices.Contains(places, dir) {
-				places = append(places, dir)
-			}
-		}
-		if len(places) == 0 {
-			continue
-		}
-		format, _, err := objects.FormatOf(r.CommonDir)
-		if err != nil {
-			continue // git fails too
-		}
-		db, err := objects.Open(filepath.Join(r.CommonDir, "objects"), format)
-		if err != nil {
-			continue
-		}
-		ids, _ := refs.Tips(refs.Host{Common: r.CommonDir, Git: r.CommonDir, HexLen: 2 * format.Size()}, nil)
-		for _, id := range ids[:min(len(ids), maxTips)] {
-			tree := treeOf(db, id)
-			places = slices.DeleteFunc(places, func(dir string) bool {
-				is := hasGitlink(db, tree, strings.TrimPrefix(dir, r.WorkTree+"/"))
-				if is {
+		var paths []string
+		for _, n := range l.records {
+			if dir := n.Repository(); r.WorkTree != "" && r.GitDir != "" && dir != r.WorkTree && fsat.Within(dir, r.WorkTree) {
+				if paths == nil {
+					paths = append([]string{""}, readNoted(notedFile(filepath.Dir(filepath.Dir(l.file)), r.CommonDir)).Paths...)
+				}
+				if slices.Contains(paths, strings.TrimPrefix(dir, r.WorkTree+"/")) {
 					list = append(list, Unpopulated{dir, r.GitDir})
 				}
-				return is
-			})
+			}
 		}
-		db.Close()
 	}
 	return list
-}
-
-// maxTips bounds the commits that are looked at.
-const maxTips = 10_000
-
-// treeOf returns the tree of a commit, or of a tag of one, or "".
-func treeOf(db *objects.Database, id string) string {
-	for range 10 { // tags of tags
-		kind, text, err := db.Read(id)
-		if err != nil {
-			return ""
-		}
-		line, _, _ := strings.Cut(string(text), "\n")
-		switch kind {
-		case "tree":
-			return id
-		case "commit":
-			return strings.TrimPrefix(line, "tree ")
-		}
-		id = strings.TrimPrefix(line, "object ")
-	}
-	return ""
-}
-
-// hasGitlink reports whether a tree has a submodule at a path.
-func hasGitlink(db *objects.Database, tree, path string) bool {
-	mode := uint32(unix.S_IFDIR)
-	for name := range strings.SplitSeq(path, "/") {
-		entries, err := db.Tree(tree)
-		i := slices.IndexFunc(entries, func(e objects.Entry) bool { return e.Name == name })
-		if err != nil || i < 0 || mode != unix.S_IFDIR {
-			return false
-		}
-		mode, tree = entries[i].Mode, entries[i].ID
-	}
-	return mode == index.ModeGitlink
 }
 
 // GiveBack restores the names of repositories in a directory in the upper layer of an overlay on

@@ -10,7 +10,8 @@ import (
 )
 
 // SweepLists removes the lists of roots from a state directory that are old, which the next command
-// in a root makes again, and those of links (LinksPrefix) whose git directory is gone.
+// in a root makes again, and those of links (LinksPrefix) and submodules (SubmodulesPrefix) whose git directory is
+// gone.
 func SweepLists(state string, old func(path string) bool) error {
 	var errs []error
 	for _, dir := range []string{state, filepath.Join(state, listDir)} { // an earlier version had them in state
@@ -23,7 +24,7 @@ func SweepLists(state string, old func(path string) bool) error {
 			switch {
 			case strings.HasPrefix(e.Name(), listPrefix) && old(path):
 				errs = append(errs, sweepList(state, path))
-			case strings.HasPrefix(e.Name(), LinksPrefix) && old(path) && !ofRepository(path), strings.HasPrefix(e.Name(), "linked-"): // these are an earlier version's
+			case (strings.HasPrefix(e.Name(), LinksPrefix) || strings.HasPrefix(e.Name(), SubmodulesPrefix)) && old(path) && !ofRepository(path), strings.HasPrefix(e.Name(), "linked-"): // these are an earlier version's
 				errs = append(errs, os.Remove(path))
 			}
 		}
@@ -31,7 +32,7 @@ func SweepLists(state string, old func(path string) bool) error {
 	return errors.Join(errs...)
 }
 
-// ofRepository reports whether the git directory of a list of links is there.
+// ofRepository reports whether the git directory of a list is there.
 func ofRepository(path string) bool {
 	var list struct {
 		Common string `json:"common"`

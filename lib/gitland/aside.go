@@ -95,6 +95,8 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 			}
 			id := ids[0]
 			switch {
+			case name == "HEAD" && id != "" && known && commit != began && !r.isAncestor(h.id, id) && start != h.branch:
+				c.Aside = "the host has switched meanwhile"
 			case name == "HEAD" && id != "" && known && commit != began && !r.isAncestor(h.id, id):
 				c.Aside = "the host has committed meanwhile"
 			case name == "HEAD" && c.Target != "" && c.Target != h.branch && g.usedElsewhere(c.Target, git) != "":
@@ -126,9 +128,10 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 			}
 		}
 	}
+	headStays := slices.ContainsFunc(changes, func(c refs.Change) bool { return c.Name == "HEAD" && c.Aside != "" })
 	for _, h := range g.tops {
 		branches := returns(h.git)
-		goesOn := h.git == git && slices.ContainsFunc(returning, func(file string) bool { // the command does that work
+		goesOn := h.git == git && !headStays && slices.ContainsFunc(returning, func(file string) bool { // the command does that work
 			work, _, _ := strings.Cut(file, "/")
 			_, err := fsat.Lstat(n.up, work)
 			return err == nil
@@ -142,6 +145,8 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 	for i := range changes {
 		switch c := &changes[i]; {
 		case c.Aside != "":
+		case c.New != "" && strings.HasPrefix(c.Name, "refs/heads/") && g.usedElsewhere(c.Name, git) != "":
+			c.Aside = fmt.Sprintf("%q has checked it out", g.usedElsewhere(c.Name, git))
 		case c.Name == "refs/stash":
 			c.Aside, err = g.stashed(c, heads)
 		case strings.HasPrefix(c.Name, "refs/bisect/"):

@@ -50,16 +50,16 @@ func (b base) set(name, text string) { b[name] = &text }
 // An index that is not needed any more gets another name, until Started: its removal
 // takes a millisecond.
 //
-// It returns the git directories in which the host may have been committing; before are those of the
+// It returns the git directories in which the host may have been committing. before is the record of the
 // last time.
-func (l *Layer) keepBase(before []string) (torn []string, err error) {
+func (l *Layer) keepBase(before *record) (torn []string, err error) {
 	if err := os.Mkdir(l.Base(), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
 	all := base{}
 	for _, git := range l.gitDirs() {
-		copied, err := l.hasIndex(git)
-		is := copied && slices.Contains(before, git)
+		copied, err := l.hasIndex(git, slices.Contains(before.Keep, path.Join(l.rel(git), indexFile)))
+		is := copied && slices.Contains(before.Torn, git)
 		switch {
 		case err != nil:
 			return nil, err
@@ -445,8 +445,9 @@ func (l *Layer) Started() {
 
 // hasIndex reports whether the upper layer, which no command uses, has an index of a git
 // directory, or a whiteout in its place. It removes an index in which no command has
-// staged anything if the host's has changed since: the next command sees the host's.
-func (l *Layer) hasIndex(git string) (bool, error) {
+// staged anything if the host's has changed since, and one that waits whose HEAD the host has left, with
+// that HEAD: the next command sees the host's.
+func (l *Layer) hasIndex(git string, waits bool) (bool, error) {
 	rel, err := filepath.Rel(l.GitDir, git)
 	if err != nil {
 		return false, err
@@ -469,10 +470,31 @@ func (l *Layer) hasIndex(git string) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	if sameFile(filepath.Join(git, indexFile), l.baseIndex(git)) || hasOperation(dir) || !l.refreshed(dir, git) {
+	switch {
+	case hasOperation(dir):
+		return true, nil
+	case waits && l.hasLeft(git):
+		if logs, err := fsat.Openat(dir, "logs", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0); err == nil {
+			_ = unix.Unlinkat(logs, "HEAD", 0) // there may be none
+			unix.Close(logs)
+		}
+		if err := unix.Unlinkat(dir, "HEAD", 0); err != nil && err != unix.ENOENT {
+			return false, err
+		}
+	case sameFile(filepath.Join(git, indexFile), l.baseIndex(git)) || !l.refreshed(dir, git):
 		return true, nil
 	}
 	return false, unix.Unlinkat(dir, indexFile, 0)
+}
+
+// hasLeft reports whether the host has switched to another branch since the commands began.
+func (l *Layer) hasLeft(git string) bool {
+	branch, id, known := l.began(git)
+	if at := branchOf(git); !known || at != "" || branch != "" {
+		return known && at != branch
+	}
+	text, err := readRef(filepath.Join(git, "HEAD"))
+	return err == nil && strings.TrimSpace(text) != id
 }
 
 // hasOperation reports whether a directory of the upper layer has a state that includes its

@@ -336,12 +336,17 @@ func (g *guard) directory(tree string, olds []string, all int, dir string, dirs 
 	was := map[objects.Entry]bool{}
 	below := map[string][]string{} // directories, by name
 	files := map[string]int{}      // in how many of the others
+	modules := map[string]bool{}   // submodules
 	for _, old := range olds {
 		list, _ := g.tree(old)
 		for _, e := range list {
-			if was[e] = true; e.Mode == unix.S_IFDIR {
+			switch was[e] = true; e.Mode {
+			case unix.S_IFDIR:
 				below[e.Name] = append(below[e.Name], e.ID)
-			} else {
+			case index.ModeGitlink:
+				modules[e.Name] = true
+				fallthrough
+			default:
 				files[e.Name]++
 			}
 		}
@@ -359,7 +364,7 @@ func (g *guard) directory(tree string, olds []string, all int, dir string, dirs 
 		}
 		why := ""
 		if e.Mode != unix.S_IFDIR {
-			why, err = g.file(path, e.Mode, e.ID, dirs && files[e.Name] == 0)
+			why, err = g.file(path, e.Mode, e.ID, dirs && (files[e.Name] == 0 || e.Mode == index.ModeGitlink && !modules[e.Name]))
 		} else if dirs || g.protects(path) {
 			why, err = g.directory(e.ID, below[e.Name], all, path, dirs)
 		}
@@ -587,8 +592,9 @@ func (g *guard) isModule() bool {
 // that the host uses elsewhere, or that a new gitlink would use. A work tree that the host has
 // populated must have it.
 func (g *guard) gitlink(path, id string, added bool) (string, error) {
-	found, populated := false, false
+	found := false
 	here := map[string]bool{} // by git directory
+	has := map[string]bool{}  // the git directories of work trees that have populated it
 	for _, module := range Submodules(g.repo.host) {
 		here[module] = !added
 	}
@@ -596,11 +602,15 @@ func (g *guard) gitlink(path, id string, added bool) (string, error) {
 		return tooMany, nil
 	}
 	for _, c := range g.layer.Checkouts {
-		is := slices.ContainsFunc(g.tops, func(h head) bool { return c.WorkTree == filepath.Join(h.workTree, path) })
+		is := false
+		for _, h := range g.tops {
+			if c.WorkTree == filepath.Join(h.workTree, path) {
+				is, has[h.git] = true, true
+			}
+		}
 		if _, ok := here[c.GitDir]; ok || is {
 			here[c.GitDir] = is
 		}
-		populated = populated || is
 	}
 	for git, is := range here {
 		rel, err := filepath.Rel(g.layer.GitDir, git)
@@ -611,48 +621,34 @@ func (g *guard) gitlink(path, id string, added bool) (string, error) {
 		if err != nil || !r.objects.Has(id) {
 			continue
 		}
-		if found = true; !is && !populated {
+		if found = true; !is && len(has) == 0 {
 			return fmt.Sprintf("%q would be a submodule that the host has elsewhere", path), nil
 		}
 		if why, err := g.guard(r).commit(id); why != "" || err != nil {
 			return fmt.Sprintf("submodule %q: %s", path, why), err
 		}
 	}
-	if populated && !found {
+	if len(has) > 0 && !found {
 		return fmt.Sprintf("the submodule %q has no commit %s", path, short(id)), nil
 	}
-	if !added || populated || g.layer.State == "" {
+	if !added {
 		return "", nil
 	}
 	for _, h := range g.tops { // git at the top enters a repository there once a commit has the gitlink
-		alone := g.isAlone
-		if !alone {
-			unlock, is, _, err := g.alone(h.git, []string{path})
-			if err != nil {
-				return "", err
+		if !has[h.git] {
+			if why, err := g.newModule(g.repo, h.git, path); why != "" || err != nil {
+				return why, err
 			}
-			unlock()
-			alone = is
-		}
-		if !alone || !g.inert(h.git, path) {
-			return fmt.Sprintf("%q %s", path, besides), nil
-		}
-		// From now on, none of a command's must be there.
-		if err := gitdir.NoteSubmodule(g.layer.State, filepath.Join(h.workTree, path)); err != nil {
-			return fmt.Sprintf("the submodule %q cannot be noted: %v", path, err), nil
 		}
 	}
 	return "", nil
 }
 
-// staged returns why the host must not get changed entries of the index, or "". The caller keeps commands
-// from beginning where it has new submodules.
+// staged returns why the host must not get changed entries of the index, or "".
 func (g *guard) staged(x *indexes) (string, error) {
-	g.isAlone = true
-	defer func() { g.isAlone = false }()
 	bares := map[string]bool{}
 	for _, e := range x.changed {
-		added := e.Mode == index.ModeGitlink && !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path })
+		added := e.Mode == index.ModeGitlink && !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path && old.Mode == e.Mode })
 		if why, err := g.file(e.Path, e.Mode, e.ID, added); why != "" || err != nil {
 			return why, err
 		}

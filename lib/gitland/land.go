@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -32,7 +33,9 @@ type lander struct {
 	repos  map[string]*repository // by path below the git directory; "" for that itself
 	budget objects.Budget
 
-	isAlone bool // no other command runs, and none begins
+	running func(tree string) bool // whether another command runs in a tree that overlaps; nil: not asked yet
+	held    bool                   // no command begins
+	news    []module               // new submodules of what is to land
 }
 
 // repository is one git directory below a layer: the layer's own, or one of its
@@ -131,7 +134,7 @@ func (l *Layer) land(last, tidy bool) error {
 	} else if s.GitDir != "" && id != s.GitDir {
 		return errors.New("another git directory is in its place")
 	}
-	l.lander.last = last
+	l.lander.last, l.lander.running, l.lander.news = last, nil, nil
 	for _, r := range l.lander.repos {
 		r.guard = nil
 	}
@@ -223,7 +226,8 @@ func (l *Layer) tidyUp(out *landed) error {
 			held[rel] = now
 		}
 	}
-	out.Refs, out.Began, out.Marks, out.Files, out.Trees, out.Held, out.Phase = nil, nil, nil, nil, nil, held, tidying
+	maps.DeleteFunc(out.Trees, func(rel, _ string) bool { return !slices.Contains(out.Keep, path.Join(rel, indexFile)) })
+	out.Refs, out.Began, out.Marks, out.Files, out.Held, out.Phase = nil, nil, nil, nil, held, tidying
 	err := error(nil)
 	if out.empty() {
 		err = os.Rename(filepath.Join(l.Dir, recordFile), filepath.Join(l.Dir, tidyFile))

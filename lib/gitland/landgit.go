@@ -31,13 +31,18 @@ type landing struct {
 	indexes func() *indexes   // waits for the command's index and the host's
 	out     *landed
 
-	after    string        // the commit of HEAD, as far as known
+	mine     string        // the commit of the command's HEAD, as far as known
+	after    string        // the commit of HEAD after the landing, as far as known
 	leading  []string      // HEAD, and the branches to which it leads, before and after
+	locked   bool          // was is known
+	was      string        // the commit of the host's HEAD before it moves
+	stays    bool          // HEAD, or a branch to which it leads, has not landed
 	underWay bool          // HEAD and the index belong to a state that the host's git must not see
 	branch   string        // which belongs to that state too, or ""
 	held     []string      // files of the state that stay
 	refused  []string      // references that have not landed
 	lock     *gitlock.Lock // of the host's index
+	unlock   func()        // lets commands begin
 }
 
 // landing begins to read the index, so indexes must be called before up is closed.
@@ -70,48 +75,68 @@ func (n *landing) land() (err error) {
 		}
 		return err
 	}
-	n.after = headID(n.up, n.upper, n.host)
+	n.mine = headID(n.up, n.upper, n.host)
+	n.after = n.mine
+	_, branch, others := leads(n.host)
+	n.leading = append(others, "HEAD", branch, headOf(n.up, n.host))
 	o := n.stateOptions()
 	if err := n.findWork(o); err != nil {
 		return err
 	}
 	n.keepWork()
 	gitlock.Sweep(filepath.Join(n.git, indexFile))
+	n.unlock = func() {}
 	defer func() {
 		n.indexes() // it may still be reading
 		if n.lock != nil {
 			_ = n.lock.Release() // or a later command removes it
 		}
+		n.unlock()
 	}()
-	_, branch, others := leads(n.host)
-	n.leading = append(others, "HEAD", branch, headOf(n.up, n.host))
-	if err := n.landRefs(); err != nil || n.underWay && !n.last {
-		return err
+	landed := false
+	if err = n.landRefs(); err == nil && (n.last || !n.underWay) {
+		landed, err = n.landWork(o)
 	}
+	if !landed {
+		err = errors.Join(err, n.followHead())
+	}
+	if _, known := n.out.Trees[n.rel]; !known && n.out.keeps(path.Join(n.rel, indexFile)) {
+		n.baseIs(n.treeOf(n.beganAt()))
+	}
+	return err
+}
+
+// landWork lands states and the index. It reports whether the index is that of HEAD.
+func (n *landing) landWork(o state.Options) (landed bool, err error) {
 	if n.last {
 		if o.Try = false; len(n.held) == 0 { // else it stays, as HEAD may
 			n.after = headNow(n.host)
 		}
-		if err := n.landStates(o); err != nil {
-			return err
+		if n.stays {
+			err = n.leaveStates(o)
+		} else {
+			err = n.landStates(o)
+		}
+		if err != nil {
+			return false, err
 		}
 	}
 	if n.underWay {
-		return n.holdBack()
+		return false, n.holdBack()
 	}
 	if err := n.letGo(); err != nil {
-		return err
+		return false, err
 	}
 	if why := n.otherHead(); why != "" {
 		n.leaveIndex(why)
-		return nil
+		return false, nil
 	}
-	err = n.landIndex()
+	landed, err = n.landIndex()
 	if errors.Is(err, errIndexChanged) { // before pk locked it: an editor may write stat data at any time
 		n.indexes = n.readIndexes()
-		err = n.landIndex()
+		landed, err = n.landIndex()
 	}
-	return err
+	return landed, err
 }
 
 func (n *landing) stateOptions() state.Options {
@@ -187,8 +212,11 @@ func (n *landing) findWork(o state.Options) error {
 func (n *landing) keepWork() {
 	out, r := n.out, n.repo
 	if n.underWay {
-		if n.branch = headOf(n.up, n.host); n.branch != "" && r.isValue(n.upper, n.branch) {
-			out.keep = append(out.keep, path.Join(r.rel, n.branch), path.Join(r.rel, "logs", n.branch))
+		n.branch = headOf(n.up, n.host)
+		for _, name := range n.leading {
+			if name != "" && name != "HEAD" && r.isValue(n.upper, name) {
+				out.keep = append(out.keep, path.Join(r.rel, name), path.Join(r.rel, "logs", name))
+			}
 		}
 		if n.branch != "" || r.isValue(n.up, "HEAD") {
 			out.keep = append(out.keep, path.Join(n.rel, "HEAD"), path.Join(n.rel, "logs/HEAD"))
@@ -221,14 +249,30 @@ func (n *landing) otherHead() string {
 	return ""
 }
 
+// leaveStates leaves states with the HEAD to which they belong.
+func (n *landing) leaveStates(o state.Options) error {
+	changed, err := state.Differences(n.git, n.up, o)
+	if n.waits() {
+		for _, d := range changed {
+			n.out.leave(path.Join(n.rel, d.Name))
+		}
+	}
+	return err
+}
+
+// waits reports whether the command's HEAD, or its branch, stays for the next command.
+func (n *landing) waits() bool {
+	at := headOf(n.up, n.host)
+	return n.out.keeps(path.Join(n.rel, "HEAD")) || at != "" && n.out.keeps(path.Join(n.repo.rel, at))
+}
+
 // leaveIndex leaves the index with its HEAD.
 func (n *landing) leaveIndex(why string) {
 	x, name := n.indexes(), path.Join(n.rel, indexFile)
 	if x == nil || n.out.Files[name] == x.version || slices.Contains(n.out.left, name) {
 		return
 	}
-	at := headOf(n.up, n.host)
-	if x.invalid == nil && (n.out.keeps(path.Join(n.rel, "HEAD")) || at != "" && n.out.keeps(path.Join(n.repo.rel, at))) {
+	if x.invalid == nil && n.waits() {
 		n.out.wait(name, "the index: %s", why)
 	} else {
 		n.out.stay(name, "the index: %s", why)

@@ -2,6 +2,7 @@ package gitland
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -42,19 +43,17 @@ type indexes struct {
 	written time.Time
 	invalid error // the host must not see it
 	host    *hostIndex
-	merged  bool                               // it is the host's with the command's changes, since the host has staged others
-	behind  bool                               // the two cannot be merged
-	both    []string                           // the paths of which the host has staged another change
-	own     *index.Index                       // before it was merged
-	again   func(known func(index.Entry) bool) // merges again
-	err     error                              // of the host's
+	isBase  bool     // the host's is that with which the command began
+	merged  bool     // it is the host's with the command's changes, since the host has staged others
+	both    []string // the paths of which the host has staged another change
+	err     error    // of the host's
 
 	changed, old []index.Entry // missing in the host's, and the other way round
 }
 
 // readIndexes begins to read the command's index and the host's. It returns a function that waits for
 // them, to be called before up is closed. It returns nil if there is nothing to land: the command has
-// written no index, or only a whiteout, or this one has landed and the command goes on.
+// written no index, or this one has landed and the command goes on.
 func (n *landing) readIndexes() func() *indexes {
 	if !n.own() {
 		return func() *indexes { return nil }
@@ -65,6 +64,9 @@ func (n *landing) readIndexes() func() *indexes {
 		st, err := fsat.Lstat(n.up, indexFile)
 		if err != nil {
 			return nil
+		}
+		if overlay.IsWhiteout(st) {
+			return &indexes{invalid: errors.New("the command has removed it")}
 		}
 		if st.Size > heap.Large {
 			heap.HugePages()
@@ -96,10 +98,9 @@ func (n *landing) readIndexes() func() *indexes {
 		if x.invalid = err; err != nil {
 			return x
 		}
-		if !n.layer.isBase(n.git, &x.host.stat, since) && !x.merge(n.layer.readBase(n.git), hexLen, n.repo.objects) {
-			return nil
+		if x.isBase = n.layer.isBase(n.git, &x.host.stat, since) || bytes.Equal(n.layer.readBase(n.git), x.host.text) && len(x.host.text) > 0; x.isBase {
+			x.changed, x.old = x.Differences()
 		}
-		x.changed, x.old = x.Differences()
 		return x
 	})
 	go read()
@@ -175,29 +176,35 @@ func (n *landing) acquire() (err error) {
 	return err
 }
 
-// landIndex lands the index; or if it must not land, the changes of commits that have landed.
-func (n *landing) landIndex() error {
+// landIndex lands the index, and reports whether it is that of HEAD.
+func (n *landing) landIndex() (landed bool, err error) {
 	rel := path.Join(n.rel, indexFile)
 	why, err := n.wholeIndex()
 	switch {
 	case err != nil:
-		return err
 	case why == unmerged:
 		n.out.left = append(n.out.left, rel)
 		n.out.tell("%s: its index stays, and `git status` there shows the difference", why)
 	case why != "":
 		n.out.stay(rel, "the index: %s", why)
 	}
-	if why != "" {
-		err = n.followHead()
+	return why == "" && err == nil, err
+}
+
+// baseIs notes the tree of the HEAD to which the base of the index belongs.
+func (n *landing) baseIs(tree string) {
+	if n.out.Trees == nil {
+		n.out.Trees = map[string]string{}
 	}
-	if trees := n.guard().treesOf([]string{headNow(n.host)}); err == nil && len(trees) > 0 {
-		if n.out.Trees == nil {
-			n.out.Trees = map[string]string{}
-		}
-		n.out.Trees[n.rel] = trees[0]
+	n.out.Trees[n.rel] = tree
+}
+
+// treeOf returns the tree of a commit, or "".
+func (n *landing) treeOf(commit string) string {
+	if trees := n.guard().treesOf([]string{commit}); commit != "" && len(trees) > 0 {
+		return trees[0]
 	}
-	return err
+	return ""
 }
 
 // Reasons why an index does not land, or a reference.
@@ -217,34 +224,24 @@ func (n *landing) wholeIndex() (why string, err error) {
 		return "", x.err
 	case x.invalid != nil:
 		return x.invalid.Error(), nil
-	case x.behind:
-		return unmerged, nil
 	}
-	if len(x.both) > 0 { // what the host has committed, and the command's HEAD has, is no change of its index
-		g := n.guard()
-		if before, now := n.before().id, headNow(n.host); before != now && r.isAncestor(before, now) {
-			for _, tree := range g.treesOf([]string{before}) {
-				x.again(func(e index.Entry) bool {
-					had, ok := g.entry(tree, e.Path)
-					return ok && had.Mode == e.Mode && had.ID == e.ID
-				})
-			}
-		}
-	}
-	links := newGitlinks(x.changed, x.old)
-	unlock, alone, quiet, err := n.alone(git, links)
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	if !alone {
-		return fmt.Sprintf("%q %s", links[0], besides), nil
+	if why, err := n.merge(x); err != nil || why != "" {
+		return why, err
 	}
 	if why, err := n.unsafe(x.changed); err != nil || why != "" {
 		return why, err
 	}
 	if why, err := n.guard().staged(x); err != nil || why != "" {
 		return why, err
+	}
+	unlock, why, err := n.settle()
+	if err != nil || why != "" {
+		return why, err
+	}
+	defer unlock()
+	quiet, err := n.quiet(git)
+	if err != nil {
+		return "", err
 	}
 	if len(x.both) > 0 {
 		n.tellBoth(x.both)
@@ -267,6 +264,7 @@ func (n *landing) wholeIndex() (why string, err error) {
 				return "", err
 			}
 		}
+		n.baseIs(n.treeOf(cmp.Or(n.mine, headNow(n.host))))
 		out.Files[rel] = x.version
 		return "", nil
 	}
@@ -295,21 +293,16 @@ func (n *landing) wholeIndex() (why string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot land the index: %w", err)
 	}
+	n.baseIs(n.treeOf(cmp.Or(n.mine, headNow(n.host))))
 	out.Files[rel] = x.version
 	return "", nil
 }
 
-// followHead gives the host's index the changes of the commits that have landed with HEAD. With the old
-// index the user's next commit would take them back.
+// followHead gives the host's index the difference that HEAD has moved by, if no index of the command's has
+// landed with it. With the old index the user's next commit would take the difference back.
 func (n *landing) followHead() error {
-	first, began, now := "", "", n.guard().treesOf([]string{headNow(n.host)})
-	if trees := n.guard().treesOf([]string{n.beganAt()}); len(trees) > 0 {
-		first = trees[0]
-	}
-	if began = n.out.Trees[n.rel]; began == "" {
-		began = first
-	}
-	if len(now) == 0 || now[0] == first && now[0] == began {
+	was, now := n.treeOf(n.was), n.treeOf(headNow(n.host))
+	if !n.locked || was == now || n.before().workTree == "" {
 		return nil
 	}
 	if n.lock == nil {
@@ -326,32 +319,33 @@ func (n *landing) followHead() error {
 	if err != nil {
 		return nil // git on the host cannot commit either
 	}
-	var was, is []index.Entry
-	if err := n.differing(began, now[0], "", false, &was, &is); err != nil {
-		return err
-	}
-	links, err := n.newSubmodules(first, now[0], host)
+	heads, err := n.heads(was, was, was, now)
 	if err != nil {
 		return err
 	}
-	for _, link := range links {
-		at := func(e index.Entry) bool { return e.Path == link.Path }
-		was, is = slices.DeleteFunc(was, at), append(slices.DeleteFunc(is, at), link)
-	}
-	for _, list := range [][]index.Entry{was, is} {
-		for i := range list {
-			list[i].Flags = host.FlagsOf(list[i].Path)
+	links, err := n.newSubmodules(was, now)
+	why := ""
+	for _, link := range links { // HEAD has moved to it with a branch of the user's
+		if err == nil && why == "" {
+			why, err = n.newModule(n.repo, n.git, link.Path)
 		}
 	}
-	old, err := index.Of(was, hexLen)
 	if err != nil {
 		return err
 	}
-	own, err := index.Of(is, hexLen)
-	if err != nil {
-		return err
+	unlock := func() {}
+	if why == "" {
+		if unlock, why, err = n.settle(); err != nil {
+			return err
+		}
 	}
-	text, both := index.Merge(old, own, host, nil)
+	defer unlock()
+	if why != "" {
+		for _, link := range links {
+			delete(heads, link.Path)
+		}
+	}
+	text, both := index.Merge(host, host, host, heads)
 	if text == nil { // the host lacks trees of a sparse index
 		n.out.tell("%s: its index stays, and `git status` there shows the difference", unmerged)
 		return nil
@@ -369,25 +363,65 @@ func (n *landing) followHead() error {
 	return n.lock.Replace(merged.Encode(), time.Unix(h.stat.Mtim.Unix()))
 }
 
-// newSubmodules lists those of a tree that another one and the host's index do not have, once no command
-// runs that can make a repository there.
-func (n *landing) newSubmodules(old, now string, host *index.Index) (list []index.Entry, err error) {
-	var was, is []index.Entry
-	err = n.differing(old, now, "", true, &was, &is)
-	var paths []string
-	for _, e := range is {
-		if e.Mode == index.ModeGitlink && !host.Has(e.Path) && !slices.ContainsFunc(was, func(o index.Entry) bool { return o.Path == e.Path && o.Mode == e.Mode }) {
-			list, paths = append(list, e), append(paths, e.Path)
+// heads lists the paths at which four trees differ: those of the HEADs of the base of the index, of the
+// command's index and of the host's, and that of the host's HEAD now.
+func (n *landing) heads(base, own, host, now string) (map[string]index.Heads, error) {
+	all := map[string]index.Heads{}
+	known := map[string]index.Entry{} // versions in base
+	var versions [3]map[string]index.Entry
+	for i, tree := range []string{own, host, now} {
+		var was, is []index.Entry
+		if err := n.differing(base, tree, "", &was, &is); err != nil {
+			return nil, err
+		}
+		versions[i] = map[string]index.Entry{}
+		for _, e := range was {
+			known[e.Path], versions[i][e.Path], all[e.Path] = e, index.Entry{}, index.Heads{}
+		}
+		for _, e := range is {
+			versions[i][e.Path], all[e.Path] = e, index.Heads{}
 		}
 	}
-	unlock, alone, _, aerr := n.alone(n.git, paths)
-	if aerr == nil {
-		unlock()
+	of := func(i int, path string) index.Entry {
+		if e, differs := versions[i][path]; differs {
+			return e
+		}
+		return known[path]
 	}
-	if !alone {
-		list = nil
+	outside := sync.OnceValue(func() func(path string) bool { return n.repo.sparse(n.git) })
+	for path := range all {
+		now := of(2, path)
+		now.SkipWorktree = now.Mode != 0 && outside()(path)
+		all[path] = index.Heads{Base: known[path], Own: of(0, path), Host: of(1, path), Now: now}
 	}
-	return list, errors.Join(err, aerr)
+	return all, nil
+}
+
+// newSubmodules lists those of a tree that another one and the host's index do not have.
+func (n *landing) newSubmodules(old, now string) (list []index.Entry, err error) {
+	var was, is []index.Entry
+	if err := n.differing(old, now, "", &was, &is); err != nil {
+		return nil, err
+	}
+	modules := func(e index.Entry) bool { return e.Mode != index.ModeGitlink }
+	was, is = slices.DeleteFunc(was, modules), slices.DeleteFunc(is, modules)
+	var host *index.Index
+	for _, e := range is {
+		if slices.ContainsFunc(was, func(o index.Entry) bool { return o.Path == e.Path }) {
+			continue
+		}
+		if host == nil {
+			h, err := readHostIndex(n.git, n.repo.hexLen())
+			if err != nil {
+				return nil, err
+			}
+			host = h.all()
+		}
+		if host.Get(e.Path).Mode != index.ModeGitlink {
+			list = append(list, e)
+		}
+	}
+	return list, nil
 }
 
 // tellBoth tells of files that the host and the command have staged, each with another change.
@@ -395,14 +429,13 @@ func (n *landing) tellBoth(paths []string) {
 	n.out.tell("the host has staged another change of %q%s meanwhile: its index keeps that, without the command's; git add -- %s takes the file as it is", paths[0], andMore(len(paths)-1), shellword.Word(paths[0]))
 }
 
-// differing collects the files of directories that differ in two trees, each "" or an ID, and of
-// submodules that only the new one has if submodules is set.
-func (n *landing) differing(old, now, dir string, submodules bool, was, is *[]index.Entry) error {
+// differing collects the files of directories that differ in two trees, each "" or an ID.
+func (n *landing) differing(old, now, dir string, was, is *[]index.Entry) error {
 	if old == now {
 		return nil
 	}
 	names := map[string][2]string{} // of directories
-	modules := map[string]bool{}    // of the old tree
+	files := map[string]objects.Entry{}
 	for i, tree := range []string{old, now} {
 		if tree == "" {
 			continue
@@ -417,22 +450,32 @@ func (n *landing) differing(old, now, dir string, submodules bool, was, is *[]in
 				pair := names[e.Name]
 				pair[i] = e.ID
 				names[e.Name] = pair
-			case (e.Mode != index.ModeGitlink || i == 0 || modules[e.Name] || submodules) && len(dir)+len(e.Name) < maxCheckout:
-				modules[e.Name] = i == 0 && e.Mode == index.ModeGitlink
-				if e.Mode&unix.S_IFMT == unix.S_IFREG { // early ones have more modes
-					e.Mode = index.ModeFile | e.Mode&0o111
-				}
-				list := []*[]index.Entry{was, is}[i]
-				*list = append(*list, index.Entry{Path: dir + e.Name, Mode: e.Mode, ID: e.ID})
+			case len(dir)+len(e.Name) >= maxCheckout:
+			case i == 0:
+				files[e.Name] = e
+			case files[e.Name] == e:
+				delete(files, e.Name)
+			default:
+				*is = append(*is, entryOf(dir, e))
 			}
 		}
 	}
+	for _, e := range files {
+		*was = append(*was, entryOf(dir, e))
+	}
 	for name, pair := range names {
-		if err := n.differing(pair[0], pair[1], dir+name+"/", submodules, was, is); err != nil {
+		if err := n.differing(pair[0], pair[1], dir+name+"/", was, is); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func entryOf(dir string, e objects.Entry) index.Entry {
+	if e.Mode&unix.S_IFMT == unix.S_IFREG { // early ones have more modes
+		e.Mode = index.ModeFile | e.Mode&0o111
+	}
+	return index.Entry{Path: dir + e.Name, Mode: e.Mode, ID: e.ID}
 }
 
 // readIndex also returns the time of the index. An index that is newer than a change of a
@@ -566,44 +609,62 @@ func (h *hostIndex) same() bool {
 	return fsat.SameInode(&st, &h.stat) && st.Size == h.stat.Size && st.Mtim == h.stat.Mtim && st.Ctim == h.stat.Ctim
 }
 
-// merge puts the changes that the command has made since base on the host's index, if the host
-// has staged others. base is the command's index as it landed last, or the host's with which it
-// began. It reports whether there are any.
-func (x *indexes) merge(base []byte, hexLen int, db *objects.Database) bool {
-	if base != nil && bytes.Equal(base, x.host.text) {
-		return true
+// merge puts what the command has staged on the host's index, if that is not the one with which the command
+// began, or belongs to another HEAD. It returns why that is not possible, or "".
+func (n *landing) merge(x *indexes) (why string, err error) {
+	hexLen, db := n.repo.hexLen(), n.repo.objects
+	now := n.treeOf(headNow(n.host))
+	own, host, began := n.treeOf(n.mine), now, n.out.Trees[n.rel]
+	if n.mine == "" {
+		own = now
 	}
-	began, err := parseWhole(base, filepath.Dir(x.host.path), hexLen, db)
-	if err == nil && index.SameContent(began, x.Index) {
-		return false
+	if n.locked {
+		host = n.treeOf(n.was)
 	}
-	host, herr := parseWhole(x.host.text, filepath.Dir(x.host.path), hexLen, db)
-	x.behind = true
+	if _, known := n.out.Trees[n.rel]; !known {
+		began = n.treeOf(n.beganAt())
+	}
+	if same := began == host && own == now; x.isBase && same {
+		return "", nil
+	} else if x.isBase {
+		x.changed = nil
+	}
+	base, err := parseWhole(n.layer.readBase(n.git), n.git, hexLen, db)
+	theirs, herr := parseWhole(x.host.text, n.git, hexLen, db)
 	switch {
 	case herr != nil:
+		return unmerged, nil
 	case err != nil: // it is not known
-		x.behind = !index.SameContent(host, x.Index)
-	case index.SameContent(began, host): // an editor makes git write new stat data every few seconds
-		x.behind = false
-	default:
-		text, both := index.Merge(began, x.Index, host, nil)
-		if text == nil {
-			break
+		if !index.SameContent(theirs, x.Index) {
+			return unmerged, nil
 		}
-		x.both, x.again = both, func(known func(index.Entry) bool) {
-			if text, both := index.Merge(began, x.own, host, known); text != nil {
-				if merged, err := index.Parse(text, hexLen, x.host.text); err == nil && merged.Check() == nil {
-					x.Index, x.both = merged, both
-					x.changed, x.old = x.Differences()
-				}
+	case began == host && own == now && index.SameContent(base, theirs): // an editor makes git write new stat data every few seconds
+	default:
+		heads, err := n.heads(began, own, host, now)
+		if err != nil {
+			return "", err
+		}
+		for path, h := range heads { // of a commit that has not landed, what the user had staged is still staged
+			if e := base.Get(path); own != now && e.Mode == h.Own.Mode && e.ID == h.Own.ID {
+				h.Own = h.Base
+				heads[path] = h
 			}
 		}
-		x.own = x.Index
-		if merged, err := index.Parse(text, hexLen, x.host.text); err == nil && merged.Check() == nil {
-			x.Index, x.merged, x.behind = merged, true, false
+		text, both := index.Merge(base, x.Index, theirs, heads)
+		if text == nil {
+			return unmerged, nil
 		}
+		merged, err := index.Parse(text, hexLen, x.host.text)
+		if err == nil {
+			err = merged.Check()
+		}
+		if err != nil {
+			return unmerged, nil
+		}
+		x.Index, x.both, x.merged = merged, both, true
 	}
-	return true
+	x.changed, x.old = x.Differences()
+	return "", nil
 }
 
 func andMore(n int) string {

@@ -34,6 +34,7 @@ func (n *landing) landRefs() error {
 	}
 	results, err := n.apply(changes, o)
 	copyShared(shared, o.Landed)
+	slices.SortStableFunc(results, func(a, b refs.Result) int { return cmp.Compare(len(a.Name)/len("HEAD"), len(b.Name)/len("HEAD")) })
 	for _, c := range results {
 		n.report(c)
 	}
@@ -82,14 +83,17 @@ func (n *landing) changes(o refs.Options) ([]refs.Change, error) {
 		}
 	}
 	return slices.DeleteFunc(changes, func(c refs.Change) bool {
+		if n.underWay && slices.Contains(n.leading, c.Name) {
+			return true
+		}
 		if refs.PerWorktree(c.Name) {
-			return c.Name == "HEAD" && n.underWay || !n.own()
+			return !n.own()
 		}
 		if !n.last && c.New+c.Target == "" {
 			return true
 		}
 		owner, owned := n.owners[c.Name]
-		return c.Name == n.branch || owned && owner != n.git || !owned && n.git != n.repo.host
+		return owned && owner != n.git || !owned && n.git != n.repo.host
 	}), nil
 }
 
@@ -104,62 +108,141 @@ func (n *landing) mayLand(changes []refs.Change) ([]refs.Change, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(changes, func(c refs.Change) bool {
-		waits := strings.HasSuffix(c.Aside, besides)
 		switch {
 		case c.Aside == incomplete:
 			n.out.stay(n.path(c.Name), "%q: %s", c.Name, incomplete)
-		case waits:
-			n.out.wait(n.path(c.Name), "%q: %s%s", c.Name, c.Aside, n.keptBack(c.Name, c.New))
-			n.keepLog(c.Name)
+		case strings.HasSuffix(c.Aside, besides):
+			n.wait(c, c.Aside)
+			return true
+		case c.Aside == "" || n.last:
+			return false
 		}
-		later := waits || c.Aside == incomplete || c.Aside != "" && !n.last
-		if later {
-			n.refused = append(n.refused, c.Name)
-		}
-		return later
+		n.refuse(c.Name)
+		return true
 	}), nil
+}
+
+// wait leaves a change for the next command.
+func (n *landing) wait(c refs.Change, why string) {
+	n.out.wait(n.path(c.Name), "%q: %s%s", c.Name, why, n.keptBack(c.Name, c.New))
+	n.keepLog(c.Name)
+	n.refuse(c.Name)
+}
+
+// refuse notes a reference that does not land.
+func (n *landing) refuse(name string) {
+	n.refused = append(n.refused, name)
+	n.stays = n.stays || slices.Contains(n.leading, name)
 }
 
 // apply applies changes, those of HEAD and its branch with the lock of the index. Of new references there
 // may be many: they land without it.
 func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.Result, err error) {
 	moves := func(c refs.Change) bool { return c.Aside == "" && slices.Contains(n.leading, c.Name) }
-	if !slices.ContainsFunc(changes, moves) {
-		return refs.Apply(n.host, changes, o)
-	}
-	var first, rest []refs.Change
-	for _, c := range changes {
-		if !moves(c) && c.Aside == "" && c.Old+c.OldTarget == "" && !c.Moved {
-			first = append(first, c)
-		} else {
-			rest = append(rest, c)
+	rest := changes
+	if slices.ContainsFunc(changes, moves) {
+		if len(n.news) == 0 { // else the lock of the index comes first
+			var first []refs.Change
+			rest = nil
+			for _, c := range changes {
+				if !moves(c) && c.Aside == "" && c.Old+c.OldTarget == "" && !c.Moved {
+					first = append(first, c)
+				} else {
+					rest = append(rest, c)
+				}
+			}
+			if results, err = refs.Apply(n.host, first, o); err != nil {
+				return results, err
+			}
+		}
+		switch err := n.lockIndex(); {
+		case errors.Is(err, fs.ErrExist):
+			rest = n.withoutHead(rest, moves, err)
+		case err != nil:
+			return results, err
+		default:
+			why, err := n.inherits(rest)
+			if err != nil {
+				return results, err
+			}
+			if why != "" {
+				rest = n.without(rest, moves, why)
+			}
 		}
 	}
-	if results, err = refs.Apply(n.host, first, o); err != nil {
+	unlock, why, err := n.settle()
+	if err != nil {
 		return results, err
 	}
-	switch err := n.lockIndex(); {
-	case errors.Is(err, fs.ErrExist):
-		what, kept := "HEAD and the index", ""
-		rest = slices.DeleteFunc(rest, func(c refs.Change) bool {
-			if !moves(c) {
-				return false
-			}
-			if c.Name != "HEAD" {
-				what = fmt.Sprintf("%q, HEAD and the index", c.Name)
-			}
-			n.refused = append(n.refused, c.Name)
-			n.out.leave(n.path(c.Name))
-			n.keepLog(c.Name)
-			kept = cmp.Or(n.keptBack(c.Name, c.New), kept)
-			return true
-		})
-		n.out.wait(path.Join(n.rel, indexFile), "%s: %v%s", what, err, kept)
-	case err != nil:
-		return results, err
+	if why != "" {
+		rest = n.without(rest, func(c refs.Change) bool { return c.Aside == "" && c.New+c.Target != "" }, why)
 	}
+	if !n.own() {
+		defer unlock()
+	} else {
+		n.unlock = unlock
+	}
+	n.locked, n.was = true, headNow(n.host)
 	others, err := refs.Apply(n.host, rest, o)
 	return append(results, others...), err
+}
+
+// without leaves some changes for the next command.
+func (n *landing) without(changes []refs.Change, some func(refs.Change) bool, why string) []refs.Change {
+	return slices.DeleteFunc(changes, func(c refs.Change) bool {
+		if some(c) {
+			n.wait(c, why)
+			return true
+		}
+		return false
+	})
+}
+
+// withoutHead leaves HEAD and its branch for the next command, with the index, and tells of all three in a line.
+func (n *landing) withoutHead(changes []refs.Change, moves func(refs.Change) bool, why error) []refs.Change {
+	what, kept := "HEAD and the index", ""
+	changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
+		if !moves(c) {
+			return false
+		}
+		if c.Name != "HEAD" {
+			what = fmt.Sprintf("%q, HEAD and the index", c.Name)
+		}
+		n.refuse(c.Name)
+		n.out.leave(n.path(c.Name))
+		n.keepLog(c.Name)
+		kept = cmp.Or(n.keptBack(c.Name, c.New), kept)
+		return true
+	})
+	n.out.wait(path.Join(n.rel, indexFile), "%s: %v%s", what, why, kept)
+	return changes
+}
+
+// inherits returns why the host's HEAD must not move with these changes, or "": to a commit with a submodule
+// that the index does not have, perhaps of another branch of the host's.
+func (n *landing) inherits(changes []refs.Change) (why string, err error) {
+	_, branch, others := leads(n.host)
+	for _, c := range changes {
+		id := c.New
+		switch {
+		case c.Aside != "":
+			continue
+		case c.Name == "HEAD":
+			id = n.mine
+		case c.Name != branch && !slices.Contains(others, c.Name):
+			continue
+		}
+		links, err := n.newSubmodules(n.treeOf(headNow(n.host)), n.treeOf(id))
+		for _, link := range links {
+			if err == nil && why == "" {
+				why, err = n.newModule(n.repo, n.git, link.Path)
+			}
+		}
+		if why != "" || err != nil {
+			return why, err
+		}
+	}
+	return "", nil
 }
 
 // keepLog keeps the log of a reference that stays for the next command.
@@ -191,13 +274,14 @@ func (n *landing) report(c refs.Result) {
 	}
 	if c.Outcome != refs.Landed {
 		out.left = append(out.left, n.path(c.Name))
+		n.stays = n.stays || slices.Contains(n.leading, c.Name)
 	}
 	if c.Outcome == refs.Kept && c.Aside != "" {
-		n.refused = append(n.refused, c.Name)
+		n.refuse(c.Name)
 	}
 	switch {
 	case c.Outcome == refs.Refuse:
-		n.refused = append(n.refused, c.Name)
+		n.refuse(c.Name)
 		if _, err := r.objects.Kind(c.New); !isID(c.New) || err == nil {
 			out.wait(n.path(c.Name), "%q: %s%s", c.Name, c.Reason, n.keptBack(c.Name, c.New))
 		} else {
@@ -211,7 +295,7 @@ func (n *landing) report(c refs.Result) {
 	case c.Outcome == refs.Kept && c.Old == "" && c.Kept != "":
 		out.tell("the host has removed %q meanwhile; the command's is %q%s", c.Name, c.Kept, adviceToMake(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
 	case c.Outcome == refs.Kept && c.Kept != "":
-		out.retell(fmt.Sprintf("the host has moved %q meanwhile: it stays at ", c.Name), "%s, and the command's is %q%s", short(c.Old), c.Kept, advice(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
+		out.retell(fmt.Sprintf("the host has moved %q meanwhile: it stays at ", c.Name), "%s, and the command's is %q%s", short(c.Old), c.Kept, n.advice(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
 	case c.Outcome == refs.Kept:
 		out.retell(fmt.Sprintf("the host has moved %q meanwhile: it stays at ", c.Name), "%s", short(c.Old))
 	case c.Trash != "":

@@ -205,7 +205,7 @@ type record struct {
 	Marks  map[string]map[string]state.Mark `json:"marks,omitempty"`  // state.Options.Landed of each
 	Began  map[string]string                `json:"began,omitempty"`  // values of references, by path, before the first one landed
 	Files  map[string]string                `json:"files,omitempty"`  // digests of other files that have landed
-	Trees  map[string]string                `json:"trees,omitempty"`  // of the commit with which the index of a git directory landed last
+	Trees  map[string]string                `json:"trees,omitempty"`  // of the HEAD to which the base of an index belongs, by git directory; without one, as the commands began
 	Torn   []string                         `json:"torn,omitempty"`   // git directories in which the host may have been committing then
 	Config map[string]string                `json:"config,omitempty"` // digests of the host's configs for which the layer's were kept
 	Told   []string                         `json:"told,omitempty"`   // messages already given
@@ -307,7 +307,7 @@ func (l *Layer) begin() error {
 		}
 	}
 	since := l.now() // before the base: what the host moves meanwhile has moved
-	torn, err := l.keepBase(old.Torn)
+	torn, err := l.keepBase(&old)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitdir"
-	"pikuri/lib/gitdir/index"
 	"pikuri/lib/overlay"
 )
 
@@ -75,39 +74,102 @@ func (l *Layer) keepPlain(last bool) error {
 	return l.save(out.record)
 }
 
-// newGitlinks lists the submodules among the changed entries of an index, unless old
-// shows that the host's has one there.
-func newGitlinks(changed, old []index.Entry) []string {
-	known := map[string]bool{}
-	for _, e := range old {
-		known[e.Path] = e.Mode == index.ModeGitlink
-	}
-	var links []string
-	for _, e := range changed {
-		if e.Mode == index.ModeGitlink && !known[e.Path] {
-			links = append(links, e.Path)
-		}
-	}
-	return links
+// module is a new submodule, of what is to land, in a work tree of the host's.
+type module struct {
+	repo      *repository
+	git, path string
 }
 
-// alone keeps commands from beginning until unlock, and reports whether none runs that
-// can make a repository at one of these paths of the work tree: its plan covers only the
-// submodules in the host's index at its start. Without paths it keeps none. quiet reports that
-// the command has ended, and that no other one runs in the work tree.
-func (l *lander) alone(git string, links []string) (unlock func(), alone, quiet bool, err error) {
-	if !l.last || l.layer.State == "" {
-		return func() {}, l.last || len(links) == 0, l.last, nil
+// maxModules bounds the new submodules of one landing.
+const maxModules = 1000
+
+// newModule returns why a submodule must not land at a path of a work tree, or "": the host's git
+// enters a repository there, and a command that runs could make one. The plan of a command covers
+// only the submodules that there are at its start. settle asks again.
+func (l *lander) newModule(r *repository, git, path string) (why string, err error) {
+	if !l.last {
+		return fmt.Sprintf("%q %s", path, besides), nil
 	}
-	running, unlock, err := gitdir.Hold(l.layer.State)
-	if err != nil {
-		return nil, false, false, err
-	}
-	if len(links) == 0 {
+	if l.running == nil {
+		unlock, err := l.hold()
+		if err != nil {
+			return "", err
+		}
 		unlock()
-		unlock = func() {}
 	}
-	tree := filepath.Dir(git)
-	alone = !slices.ContainsFunc(links, func(link string) bool { return running(filepath.Join(tree, link)) })
-	return unlock, alone, !running(l.workTree(git)), nil
+	tree := l.workTree(git)
+	if tree == "" || l.running(filepath.Join(tree, path)) || !l.inert(git, path) {
+		return fmt.Sprintf("%q %s", path, besides), nil
+	}
+	m := module{r, git, path}
+	if !slices.Contains(l.news, m) {
+		l.news = append(l.news, m)
+	}
+	if len(l.news) > maxModules {
+		return "there are too many new submodules", nil
+	}
+	return "", nil
+}
+
+// hold keeps commands from beginning until unlock, and asks which run.
+func (l *lander) hold() (unlock func(), err error) {
+	switch {
+	case l.held:
+		return func() {}, nil
+	case l.layer.State == "":
+		l.running = func(string) bool { return false }
+		return func() {}, nil
+	}
+	running, release, err := gitdir.Hold(l.layer.State)
+	if err != nil {
+		return nil, err
+	}
+	l.running, l.held = running, true
+	return func() { l.held = false; release() }, nil
+}
+
+// settle notes the new submodules, and keeps commands from beginning until unlock, if there are any. It
+// returns why they must not land, or "".
+func (l *lander) settle() (unlock func(), why string, err error) {
+	all := l.news
+	if len(all) == 0 {
+		return func() {}, "", nil
+	}
+	if unlock, err = l.hold(); err != nil {
+		return nil, "", err
+	}
+	paths := map[*repository][]string{}
+	for _, m := range all {
+		if why == "" && err == nil {
+			why, err = l.newModule(m.repo, m.git, m.path)
+		}
+		paths[m.repo] = append(paths[m.repo], m.path)
+	}
+	l.news = nil
+	for r, list := range paths {
+		if why != "" || err != nil || l.layer.State == "" {
+			break
+		}
+		if nerr := gitdir.NoteSubmodules(l.layer.State, r.host, list); nerr != nil {
+			why = fmt.Sprintf("the submodule %q cannot be noted: %v", list[0], nerr)
+		}
+	}
+	if why != "" || err != nil {
+		unlock()
+		return func() {}, why, err
+	}
+	return unlock, "", nil
+}
+
+// quiet reports whether the command has ended, and no other one runs in the work tree.
+func (l *lander) quiet(git string) (bool, error) {
+	if !l.last || l.layer.State == "" {
+		return l.last, nil
+	}
+	unlock, err := l.hold()
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	return !l.running(l.workTree(git)), nil
 }

@@ -418,6 +418,14 @@ func (x *Index) Has(path string) bool {
 	return starts(i, path) && len(x.path(&x.entries[i])) == len(path) || starts(at(path+"/"), path+"/")
 }
 
+// Get returns the first entry of a path, the zero Entry if there is none.
+func (x *Index) Get(path string) Entry {
+	if of := x.at([]byte(path)); len(of) > 0 {
+		return x.entry(&of[0])
+	}
+	return Entry{}
+}
+
 func (x *Index) entry(e *entry) Entry {
 	return Entry{Path: string(x.path(e)), ID: hex.EncodeToString(x.id(e)), Mode: e.mode, Stage: int(e.stage), Flags: x.flags(e)}
 }

@@ -5,49 +5,242 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 )
 
-// Merge returns the text of the host's index with the changes that another one has had since
-// base, path by path. Of paths that the host has changed otherwise, the host's entries stay, and both
-// lists them, with files where the host has a directory, and the other way round; but an entry that
-// known reports, which may be nil, counts as no change. The text is of version 2 or 3, without
-// extensions and checksum. It is nil if an index has sparse directories.
-func Merge(base, own, host *Index, known func(e Entry) bool) (text []byte, both []string) {
+// Heads are the versions of a path in four commits: of a version that is missing, Mode is 0. Modes are
+// those that an index has. Only Mode and ID count.
+type Heads struct{ Base, Own, Host, Now Entry }
+
+// Merge returns the text of the host's index with the changes that the command has staged in its own
+// index since base. Each of the three belongs to a HEAD, and the result to the HEAD Now. heads has all
+// paths at which these four trees are not alike. There an index stages its difference from its HEAD.
+// Where it has none, and its state is the one to take, the result has the version of Now.
+//
+// If both have staged different changes of a path, the user's stays, and both lists the path. It also
+// lists paths that the host's index does not have, and which cannot be added: the result has a file above
+// them, or files below.
+//
+// A flag that the command has changed is taken from its index, any other from the host's. The text is of
+// version 2 or 3, without extensions and checksum. It is nil if the result would have a sparse directory,
+// or if heads has an ID of another format.
+func Merge(base, own, host *Index, heads map[string]Heads) (text []byte, both []string) {
+	var versions []Entry
+	for path, h := range heads {
+		if h.Now.Mode != 0 {
+			versions = append(versions, Entry{Path: path, Mode: h.Now.Mode, ID: h.Now.ID})
+		}
+	}
+	now, err := Of(versions, 2*host.hashLen)
+	if err != nil {
+		return nil, nil
+	}
+	all := merged(base, own, host, now, heads)
 	w := newWriter(host.hashLen)
-	b, o, h := base.entries, own.entries, host.entries
-	for len(o)+len(h)+len(b) > 0 {
-		path := first(first(first(nil, base, b), own, o), host, h)
-		var inBase, inOwn, inHost []entry
-		inBase, b = base.cut(b, path)
-		inOwn, o = own.cut(o, path)
-		inHost, h = host.cut(h, path)
-		if own.hasContent(inOwn) { // where there is none, an intent to add it is no change
-			inBase, inHost = base.withContent(inBase), host.withContent(inHost)
+	for i := range all {
+		r := &all[i]
+		if r.fresh && blocked(all, i) {
+			r.entries, r.both = nil, true
 		}
-		from, entries := host, inHost
-		switch {
-		case own.alike(inOwn, base, inBase):
-		case host.alike(inHost, base, inBase), host.alike(inHost, own, inOwn):
-			from, entries = own, inOwn
-		case known != nil && len(inHost) == 1 && known(host.entry(&inHost[0])):
-			from, entries = own, inOwn
-		default:
-			both = append(both, string(path))
+		if r.both {
+			both = append(both, string(r.path))
 		}
-		if len(entries) > 0 && len(inHost) == 0 && blocks(base, own, host, known, path) {
-			both, entries = append(both, string(path)), nil
-		}
-		for i := range entries {
-			e := &entries[i]
+		for i := range r.entries {
+			e := &r.entries[i]
 			if e.mode == modeDirectory {
 				return nil, nil
 			}
-			w.write(from, e, path)
+			flags := r.index.flags(e)
+			if e.stage == 0 {
+				flags.AssumeValid, flags.SkipWorktree = r.flags.AssumeValid, r.flags.SkipWorktree
+			}
+			w.put(r.index.data[e.at:][:statSize+w.hashLen], int(e.stage), flags, r.path)
 		}
 	}
 	return w.text(), both
+}
+
+// result is a path of the merged index. It may have no entries.
+type result struct {
+	path []byte
+	side
+	flags Flags // of an entry at stage 0, but for the intent to add it
+	fresh bool  // the host's index does not have the path
+	both  bool
+}
+
+// side is the entries of a path in an index.
+type side struct {
+	index   *Index
+	entries []entry
+	nothing bool // the path is in heads, and nothing is staged
+}
+
+// sides are those of one path.
+type sides struct{ base, own, host, now side }
+
+// merged returns the result of each path, in order.
+func merged(base, own, host, now *Index, heads map[string]Heads) []result {
+	s := sides{side{index: base}, side{index: own}, side{index: host}, side{index: now}}
+	b, o, h, n := base.entries, own.entries, host.entries, now.entries
+	names := slices.Sorted(maps.Keys(heads))
+	all := make([]result, 0, max(len(o), len(h))+len(names))
+	for len(b)+len(o)+len(h)+len(names) > 0 {
+		path := first(first(first(nil, base, b), own, o), host, h)
+		var of *Heads
+		if len(names) > 0 && (path == nil || names[0] <= string(path)) {
+			head := heads[names[0]]
+			of, path, names = &head, []byte(names[0]), names[1:]
+		}
+		s.base.entries, b = base.cut(b, path)
+		s.own.entries, o = own.cut(o, path)
+		s.host.entries, h = host.cut(h, path)
+		s.now.entries, n = now.cut(n, path)
+		r := s.merge(of)
+		if r.path = path; r.both || len(r.entries) > 0 {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// merge merges a path, which is in heads unless that is nil.
+func (s *sides) merge(heads *Heads) result {
+	b, o, h := s.base, s.own, s.host
+	switch {
+	case heads != nil:
+		b, o, h = b.staged(heads.Base), o.staged(heads.Own), h.staged(heads.Host)
+	case len(o.content().entries) > 0: // where there is none, an intent to add it is no change
+		b, h = b.content(), h.content()
+	}
+	taken, whole, both := h, s.host, false
+	switch {
+	case o.alike(b):
+	case h.alike(b), h.alike(o), heads != nil && s.host.content().alike(s.now) && heads.Own.ID == heads.Now.ID && heads.Own.Mode == heads.Now.Mode: // own is a change of Now
+		taken, whole = o, s.own
+	default:
+		both = true
+	}
+	if taken.nothing {
+		whole = s.follow()
+	}
+	return result{side: whole, flags: s.flags(whole, both), fresh: len(s.host.entries) == 0, both: both}
+}
+
+// follow returns the version of Now, with stat data if an index has them. Of a file that Now does not
+// have, the intent to add it stays.
+func (s *sides) follow() side {
+	switch {
+	case len(s.now.entries) > 0:
+		for _, from := range []side{s.host, s.own, s.base} {
+			if from.alike(s.now) {
+				return from
+			}
+		}
+		return s.now
+	case s.host.intends():
+		return s.host
+	case s.own.intends() && !s.base.intends():
+		return s.own
+	}
+	return side{}
+}
+
+// flags returns the flags for an entry that is taken.
+func (s *sides) flags(taken side, both bool) Flags {
+	flags := taken.flags()
+	if len(s.host.entries) > 0 {
+		flags = s.host.flags()
+	}
+	if base, own := s.base.flags(), s.own.flags(); !both && len(s.own.entries) > 0 {
+		if own.AssumeValid != base.AssumeValid {
+			flags.AssumeValid = own.AssumeValid
+		}
+		if own.SkipWorktree != base.SkipWorktree {
+			flags.SkipWorktree = own.SkipWorktree
+		}
+	}
+	return flags
+}
+
+// flags are those of the first entry.
+func (s side) flags() Flags {
+	if len(s.entries) == 0 {
+		return Flags{}
+	}
+	return s.index.flags(&s.entries[0])
+}
+
+// intends reports whether there is only the intent to add a file.
+func (s side) intends() bool { return s.flags().IntentToAdd }
+
+// content leaves out the intent to add a file.
+func (s side) content() side {
+	if s.intends() {
+		s.entries = nil
+	}
+	return s
+}
+
+// staged compares the content with the version of HEAD.
+func (s side) staged(head Entry) side {
+	s = s.content()
+	if len(s.entries) == 0 || head.Mode == 0 {
+		s.nothing = len(s.entries) == 0 && head.Mode == 0
+		return s
+	}
+	e := &s.entries[0]
+	s.nothing = e.stage == 0 && e.mode == head.Mode && hex.EncodeToString(s.index.id(e)) == head.ID
+	return s
+}
+
+// alike reports whether two sides have staged the same. Other flags than the intent to add do not count.
+func (s side) alike(other side) bool {
+	if s.nothing || other.nothing {
+		return s.nothing == other.nothing
+	}
+	return s.intends() == other.intends() && slices.EqualFunc(s.entries, other.entries, func(e, f entry) bool {
+		return e.stage == f.stage && s.index.isSame(&e, other.index, &f)
+	})
+}
+
+// blocked reports whether a new entry cannot be in an index with the others: those above it, and those
+// of the host's below it. Of two new ones the first stays.
+func blocked(all []result, i int) bool {
+	find := func(path []byte) int {
+		n, _ := slices.BinarySearchFunc(all, path, func(r result, path []byte) int { return bytes.Compare(r.path, path) })
+		return n
+	}
+	r := &all[i]
+	for n, c := range r.path {
+		if c != '/' {
+			continue
+		}
+		if above := &all[find(r.path[:n])]; bytes.Equal(above.path, r.path[:n]) && above.collides(r.side) {
+			return true
+		}
+	}
+	below := append(bytes.Clone(r.path), '/')
+	for n := find(below); n < len(all) && bytes.HasPrefix(all[n].path, below); n++ {
+		if !all[n].fresh && r.collides(all[n].side) {
+			return true
+		}
+	}
+	return false
+}
+
+// collides reports whether entries may not be above others.
+func (s side) collides(below side) bool {
+	for i := range s.entries {
+		for j := range below.entries {
+			if collide(&s.entries[i], &below.entries[j]) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // writer makes the text of an index of version 2 or 3.
@@ -63,16 +256,7 @@ func newWriter(hashLen int) *writer {
 
 // write adds an entry of another index, with a path.
 func (w *writer) write(from *Index, e *entry, path []byte) {
-	size := statSize + from.hashLen + 2
-	raw := from.data[e.at:][:size:size]
-	flags := binary.BigEndian.Uint16(raw[size-2:])
-	if flags&flagExtended != 0 {
-		w.version = 3
-		raw = from.data[e.at:][:size+2]
-	}
-	at := len(w.out)
-	w.put(raw, path)
-	binary.BigEndian.PutUint16(w.out[at+size-2:], flags&^flagLength|uint16(min(len(path), flagLength)))
+	w.put(from.data[e.at:][:statSize+w.hashLen], int(e.stage), from.flags(e), path)
 }
 
 // add adds an entry without stat data.
@@ -81,29 +265,32 @@ func (w *writer) add(e Entry) error {
 	if err != nil || len(id) != w.hashLen {
 		return fmt.Errorf("%q is no object ID", e.ID)
 	}
-	raw := make([]byte, statSize, statSize+w.hashLen+4)
+	raw := make([]byte, statSize, statSize+w.hashLen)
 	binary.BigEndian.PutUint32(raw[modeAt:], e.Mode)
-	flags, more := uint16(min(len(e.Path), flagLength)), uint16(0)
-	if e.AssumeValid {
-		flags |= flagValid
-	}
-	if e.SkipWorktree {
-		more |= extendedSkip
-	}
-	if raw = append(raw, id...); more != 0 {
-		w.version = 3
-		raw = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(raw, flags|flagExtended), more)
-	} else {
-		raw = binary.BigEndian.AppendUint16(raw, flags)
-	}
-	w.put(raw, []byte(e.Path))
+	w.put(append(raw, id...), e.Stage, e.Flags, []byte(e.Path))
 	return nil
 }
 
-// put adds the bytes of an entry, and those of its path.
-func (w *writer) put(raw, path []byte) {
+// put adds an entry that begins with stat data and ID.
+func (w *writer) put(raw []byte, stage int, f Flags, path []byte) {
 	at := len(w.out)
-	w.out = append(append(w.out, raw...), path...)
+	flags, more := uint16(stage<<12|min(len(path), flagLength)), uint16(0)
+	if f.AssumeValid {
+		flags |= flagValid
+	}
+	if f.SkipWorktree {
+		more |= extendedSkip
+	}
+	if f.IntentToAdd {
+		more |= extendedIntent
+	}
+	if w.out = append(w.out, raw...); more != 0 {
+		w.version = 3
+		w.out = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(w.out, flags|flagExtended), more)
+	} else {
+		w.out = binary.BigEndian.AppendUint16(w.out, flags)
+	}
+	w.out = append(w.out, path...)
 	w.out = append(w.out, padding[:8-(len(w.out)-at)%8]...)
 	w.count++
 }
@@ -115,45 +302,10 @@ func (w *writer) text() []byte {
 	return append(w.out, make([]byte, w.hashLen)...)
 }
 
-// hasContent reports whether there are entries, and not only the intent to add a file.
-func (x *Index) hasContent(entries []entry) bool { return len(x.withContent(entries)) > 0 }
-
-func (x *Index) withContent(entries []entry) []entry {
-	if len(entries) == 1 && x.flags(&entries[0]).IntentToAdd {
-		return nil
-	}
-	return entries
-}
-
-// blocks reports whether an entry of the host's stays above or below a path.
-func blocks(base, own, host *Index, known func(e Entry) bool, path []byte) bool {
-	stays := func(at []byte) bool {
-		his := host.at(at)
-		goes := host.alike(his, base, base.at(at)) || known != nil && len(his) == 1 && known(host.entry(&his[0]))
-		return len(his) > 0 && !(len(own.at(at)) == 0 && goes)
-	}
-	for i, c := range path {
-		if c == '/' && stays(path[:i]) {
-			return true
-		}
-	}
-	below := append(bytes.Clone(path), '/')
-	for i := host.from(below); i < len(host.entries) && bytes.HasPrefix(host.path(&host.entries[i]), below); i++ {
-		if stays(host.path(&host.entries[i])) {
-			return true
-		}
-	}
-	return false
-}
-
-// from is the place of the first entry that does not come before a path.
-func (x *Index) from(path []byte) int {
-	return sort.Search(len(x.entries), func(i int) bool { return bytes.Compare(x.path(&x.entries[i]), path) >= 0 })
-}
-
 // at returns the entries of a path.
 func (x *Index) at(path []byte) []entry {
-	of, _ := x.cut(x.entries[x.from(path):], path)
+	from := sort.Search(len(x.entries), func(i int) bool { return bytes.Compare(x.path(&x.entries[i]), path) >= 0 })
+	of, _ := x.cut(x.entries[from:], path)
 	return of
 }
 

@@ -290,7 +290,7 @@ func (t *transaction) resolveHead() string {
 	return now.id
 }
 
-// protectHead refuses to delete the branch of the host's HEAD if the command had left it
+// protectHead keeps the branch of the host's HEAD if the command has deleted it
 // and HEAD could not follow.
 func (t *transaction) protectHead(it *item) {
 	if it == nil || it.Outcome == Landed {
@@ -298,7 +298,7 @@ func (t *transaction) protectHead(it *item) {
 	}
 	if now, err := t.read(head); err == nil {
 		if branch := t.pending[now.target]; branch != nil && !branch.done {
-			branch.fail(errors.New("HEAD leads there"))
+			branch.done, branch.Outcome, branch.Result.Aside = true, Kept, "HEAD leads there"
 		}
 	}
 }

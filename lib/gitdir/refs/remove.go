@@ -345,8 +345,11 @@ func (t *transaction) moveHead(it *item, items []*item, before string) {
 		it = &item{Change: Change{Name: head, Old: now.id, OldTarget: now.target, New: now.id, Target: now.target}}
 	}
 	c := &it.Change
-	if err := t.born(c, items); err != nil {
+	switch kept, err := t.born(c, items); {
+	case err != nil:
 		it.fail(err)
+	case kept:
+		it.done, it.Outcome, it.Result.Aside = true, Kept, fmt.Sprintf("%q does not land", c.Target)
 	}
 	l, err := t.lock(head)
 	if err != nil {
@@ -379,24 +382,29 @@ func (t *transaction) moveHead(it *item, items []*item, before string) {
 	}
 }
 
-// born refuses HEAD if its branch has failed to land: git on the host would see every
-// file as new; and if the host can have no such branch.
-func (t *transaction) born(c *Change, items []*item) error {
+// born refuses to move HEAD to a branch that has failed to land, or that the host can not have: git on the
+// host would see every change of it as one that is staged. kept reports that the branch is kept apart, and
+// HEAD is too.
+func (t *transaction) born(c *Change, items []*item) (kept bool, err error) {
 	branch := c.Target
 	if now, err := t.read(branch); branch != "" && branch != c.OldTarget && err == nil && now.value == (value{}) {
 		if err := t.conflict(branch); err != nil {
-			return err
+			return false, err
 		}
 	}
 	for _, it := range items {
 		if it.Change.Name != branch || it.Outcome == Landed || it.Change.New == "" {
 			continue
 		}
-		if now, err := t.read(branch); err != nil || now.value == (value{}) {
-			return fmt.Errorf("its branch %q has not landed", branch)
+		if now, err := t.read(head); err == nil && now.target == branch {
+			continue // it does not move
 		}
+		if it.Outcome == Kept {
+			return true, nil
+		}
+		return false, fmt.Errorf("its branch %q has not landed", branch)
 	}
-	return nil
+	return false, nil
 }
 
 func (t *transaction) writeHead(l *gitlock.Lock, it *item, now, want value, before string) error {
