@@ -128,6 +128,10 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 			}
 		}
 	}
+	own := git
+	if !n.own() { // nobody moves the index of that
+		own = ""
+	}
 	headStays := slices.ContainsFunc(changes, func(c refs.Change) bool { return c.Name == "HEAD" && c.Aside != "" })
 	for _, h := range g.tops {
 		branches := returns(h.git)
@@ -145,8 +149,10 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 	for i := range changes {
 		switch c := &changes[i]; {
 		case c.Aside != "":
-		case c.New != "" && strings.HasPrefix(c.Name, "refs/heads/") && g.usedElsewhere(c.Name, git) != "":
-			c.Aside = fmt.Sprintf("%q has checked it out", g.usedElsewhere(c.Name, git))
+		case c.New != "" && strings.HasPrefix(c.Name, "refs/heads/") && g.usedElsewhere(c.Name, own) != "":
+			c.Aside = fmt.Sprintf("%q has checked it out", g.usedElsewhere(c.Name, own))
+		case c.New != "" && known && start != n.before().branch && c.Name == n.before().branch && headOf(n.up, n.host) != c.Name:
+			c.Aside = "the host has switched to it meanwhile"
 		case c.Name == "refs/stash":
 			c.Aside, err = g.stashed(c, heads)
 		case strings.HasPrefix(c.Name, "refs/bisect/"):

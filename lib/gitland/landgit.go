@@ -75,8 +75,7 @@ func (n *landing) land() (err error) {
 		}
 		return err
 	}
-	n.mine = headID(n.up, n.upper, n.host)
-	n.after = n.mine
+	n.mine, n.after = n.headSeen(), headID(n.up, n.upper, n.host)
 	_, branch, others := leads(n.host)
 	n.leading = append(others, "HEAD", branch, headOf(n.up, n.host))
 	o := n.stateOptions()
@@ -101,9 +100,40 @@ func (n *landing) land() (err error) {
 		err = errors.Join(err, n.followHead())
 	}
 	if _, known := n.out.Trees[n.rel]; !known && n.out.keeps(path.Join(n.rel, indexFile)) {
-		n.baseIs(n.treeOf(n.beganAt()))
+		n.baseIs(n.treeOf(n.begun()))
 	}
 	return err
+}
+
+// begun returns the commit of the HEAD with which the commands began.
+func (n *landing) begun() string {
+	if _, id, known := n.layer.began(n.git); known {
+		return id
+	}
+	return n.beganAt()
+}
+
+// headSeen returns the commit of HEAD as the command sees it, as far as known.
+func (n *landing) headSeen() string {
+	name, dir := headOf(n.up, n.host), n.upper
+	if _, err := fsat.Lstat(n.up, "HEAD"); err != nil {
+		if branch, id, known := n.layer.began(n.git); known {
+			if _, err := fsat.Lstat(n.upper, branch); branch == "" || errors.Is(err, unix.ENOENT) {
+				return id
+			}
+			name = branch
+		}
+	}
+	if name == "" {
+		name, dir = "HEAD", n.up
+	}
+	if text, err := readSmall(dir, name, unix.O_NOFOLLOW); err == nil {
+		return strings.TrimSpace(string(text))
+	}
+	if value := n.layer.values(n.repo.host)[name]; value != "" {
+		return value
+	}
+	return headID(n.up, n.upper, n.host)
 }
 
 // landWork lands states and the index. It reports whether the index is that of HEAD.

@@ -622,7 +622,7 @@ func (n *landing) merge(x *indexes) (why string, err error) {
 		host = n.treeOf(n.was)
 	}
 	if _, known := n.out.Trees[n.rel]; !known {
-		began = n.treeOf(n.beganAt())
+		began = n.treeOf(n.begun())
 	}
 	if same := began == host && own == now; x.isBase && same {
 		return "", nil
