@@ -77,7 +77,7 @@ func NewNames(roots []string, mounts []mountinfo.Mount, getenv Getenv) (*Names, 
 	if err := l.variables(); err != nil {
 		return nil, err
 	}
-	n.host = n.settings(l)
+	n.host = append(n.settings(l), &setting{Entry: Entry{Key: "PATH"}, kind: runs, read: readCommand(strings.Join(unset, ";"), getenv)})
 	if dir := getenv.value("GIT_DIR"); dir != "" {
 		dir = absolute(dir)
 		n.name(dir, "GIT_DIR", false)

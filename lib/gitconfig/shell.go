@@ -665,6 +665,12 @@ func (s *scanner) run(words [][]piece) {
 				s.depth--
 			}
 		}
+	case name == "git":
+		for i, rest := range suffixes(args) { // an operand may be an option's value
+			if verb := literal(rest[0]); i < 3 && verb != "" && !strings.ContainsAny(verb, "/=:") {
+				s.mention(command, expansion{text: "git-" + verb})
+			}
+		}
 	case name == ".", slices.Contains(interpreters, strings.TrimRight(name, "0123456789.")):
 		s.interpreted(name, args)
 	}
