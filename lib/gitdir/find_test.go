@@ -3,6 +3,7 @@ package gitdir
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -202,6 +203,26 @@ func TestFindUnpopulatedSubmodules(t *testing.T) {
 			_, err = r.End()
 			require.NoError(t, err)
 		})
+	}
+}
+
+// A command may have closed the directory in which a submodule is to be made.
+func TestMakeInAClosedDirectory(t *testing.T) {
+	runtime.LockOSThread() // the thread ends with the test
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData // root opens all
+	require.NoError(t, unix.Capset(&head, &none[0]))
+	for _, mode := range []os.FileMode{0o555, 0o600, 0} {
+		g := newGround(t)
+		closed := g.Path("a")
+		require.NoError(t, os.Mkdir(closed, 0o700))
+		require.NoError(t, os.Chmod(closed, mode))
+		require.NoError(t, Unpopulated{Dir: g.Path("a/b/s")}.Make())
+		info, err := os.Stat(closed)
+		require.NoError(t, err)
+		assert.Equal(t, mode, info.Mode().Perm(), "as it was")
+		require.NoError(t, os.Chmod(closed, 0o700))
+		assert.DirExists(t, g.Path("a/b/s"))
 	}
 }
 

@@ -19,19 +19,19 @@ import (
 )
 
 // Make makes the directory of a submodule if it is missing, as git does. A missing one
-// cannot be a mount point, so a command could make it. Make follows no link.
+// cannot be a mount point, so a command could make it. Make follows no link. A command may
+// have closed a directory above: Make opens one of the user's for the moment.
 func (u Unpopulated) Make() error {
+	l := &List{fd: -1}
+	defer l.shut()
 	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
 	for name := range strings.SplitSeq(u.Dir[1:], "/") {
 		if err != nil {
 			break
 		}
 		above := dir
-		dir, err = fsat.Kernel().Open(above, name, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
-		if err == unix.ENOENT {
-			if err = unix.Mkdirat(above, name, 0o777); err == nil || err == unix.EEXIST {
-				dir, err = fsat.Kernel().Open(above, name, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
-			}
+		if dir, err = openOrMake(above, name); err == unix.EACCES && l.allow(above) == nil {
+			dir, err = openOrMake(above, name)
 		}
 		unix.Close(above)
 	}
@@ -39,6 +39,16 @@ func (u Unpopulated) Make() error {
 		return &os.PathError{Op: "open", Path: u.Dir, Err: err}
 	}
 	return unix.Close(dir)
+}
+
+func openOrMake(above int, name string) (int, error) {
+	dir, err := fsat.Kernel().Open(above, name, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+	if err == unix.ENOENT {
+		if err = unix.Mkdirat(above, name, 0o777); err == nil || err == unix.EEXIST {
+			dir, err = fsat.Kernel().Open(above, name, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+		}
+	}
+	return dir, err
 }
 
 // layersOver identifies the directories of submodules, over which the layers lie.
