@@ -83,6 +83,68 @@ func NoteSubmodule(state, dir string) error {
 	return errors.Join(err, f.Close())
 }
 
+// NoteSubmodules notes the places of submodules in a repository that is to become the host's, for its
+// work tree: those in the commits of its references and its HEAD, and those where a command has made a
+// repository, which older commits may have. The caller holds the lock of the state directory.
+func NoteSubmodules(state, gitDir, workTree string) error {
+	records, err := recordsIn(state)
+	if err != nil {
+		return err
+	}
+	for _, n := range records {
+		if dir := n.Repository(); dir != workTree && fsat.Within(dir, workTree) {
+			if err := NoteSubmodule(state, dir); err != nil {
+				return err
+			}
+		}
+	}
+	format, _, err := objects.FormatOf(gitDir)
+	if err != nil {
+		return err
+	}
+	db, err := objects.Open(filepath.Join(gitDir, "objects"), format)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	seen, left := map[string]bool{}, maxTreeEntries
+	ids, _ := refs.Tips(refs.Host{Common: gitDir, Git: gitDir, HexLen: 2 * format.Size()}, nil)
+	for _, id := range ids {
+		err = errors.Join(err, eachGitlink(db, treeOf(db, id), workTree, seen, &left, func(dir string) error { return NoteSubmodule(state, dir) }))
+	}
+	return err
+}
+
+// maxTreeEntries bounds the entries of trees that NoteSubmodules reads: some seconds.
+const maxTreeEntries = 4_000_000
+
+// eachGitlink calls fn with the places of submodules in a tree at a path. seen has the trees at their paths.
+func eachGitlink(db *objects.Database, tree, dir string, seen map[string]bool, left *int, fn func(dir string) error) error {
+	if seen[tree+dir] || len(dir) > unix.PathMax { // git cannot make longer paths
+		return nil
+	}
+	seen[tree+dir] = true
+	entries, err := db.Tree(tree)
+	if err != nil {
+		return nil // git cannot check it out either
+	}
+	if *left -= len(entries); *left < 0 {
+		return errors.New("its branches have too many files to look for submodules")
+	}
+	for _, e := range entries {
+		switch e.Mode {
+		case index.ModeGitlink:
+			err = fn(dir + "/" + e.Name)
+		case unix.S_IFDIR:
+			err = eachGitlink(db, e.ID, dir+"/"+e.Name, seen, left, fn)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // submodulesFile has the places of NoteSubmodule.
 const (
 	submodulesFile = "submodules"
