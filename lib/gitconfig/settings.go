@@ -158,6 +158,9 @@ func (n *Names) gather(at ground, all []*setting) {
 				}
 				n.directory(dir, why, hooks)
 				n.links(dir+"/hooks", why)
+				if s.Key == "core.hookspath" {
+					n.hooks(at, dir)
+				}
 			})
 		case reads:
 			n.each(s.Value, at, func(path string) { n.name(path, "git reads it: "+s.Key, true) })

@@ -320,6 +320,20 @@ z=-C d eight
 	}
 }
 
+// The directories of hooks are those of each repository, and those of core.hooksPath.
+func TestHooks(t *testing.T) {
+	h := newHome(t)
+	h.project()
+	h.user("[core]\nhooksPath=~/hooks\n")
+	h.git("proj", "config", "core.hooksPath", ".githooks")
+	names, err := h.named()
+	require.NoError(t, err)
+	proj := h.path("proj")
+	for _, dir := range []string{proj + "/.git/hooks", proj + "/.githooks", h.path("hooks")} {
+		assert.Contains(t, names.Hooks, Hooks{proj, dir})
+	}
+}
+
 // sh runs a script in the home.
 func (h *home) sh(script string) {
 	h.t.Helper()
