@@ -71,6 +71,15 @@ func TestWhatTheHostRunsFromAProject(t *testing.T) {
 			require.NoError(t, os.WriteFile(p+"/.git/HEAD", []byte("ref: refs/heads/main\n"), 0o644))
 			require.NoError(t, os.WriteFile(p+"/.git/hooks/pre-commit", nil, 0o755))
 		}, script: "echo evil >.pre-commit-config.yaml", moved: []string{".pre-commit-config.yaml"}},
+		{name: "and in a repository below, with hooks elsewhere", before: func(t *testing.T, p string) {
+			hooks := t.TempDir()
+			require.NoError(t, os.WriteFile(hooks+"/pre-push", nil, 0o755))
+			for _, dir := range []string{"objects", "refs"} {
+				require.NoError(t, os.MkdirAll(p+"/app/.git/"+dir, 0o755))
+			}
+			require.NoError(t, os.WriteFile(p+"/app/.git/HEAD", []byte("ref: refs/heads/main\n"), 0o644))
+			require.NoError(t, os.WriteFile(p+"/app/.git/config", []byte("[core]\n\thooksPath = "+hooks+"\n"), 0o644))
+		}, script: "echo evil >app/lefthook.yml; echo x >lefthook.yml; rm lefthook.yml", moved: []string{"app/lefthook.yml"}},
 		{name: "and where not", script: "echo x >.pre-commit-config.yaml"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/gitland"
+	"pikuri/lib/hostrun"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitplace"
 	"pikuri/lib/overlay"
@@ -60,6 +61,9 @@ func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
 	}
 	for _, n := range names.Named {
 		list = append(list, bwrap.Protected{Path: n.Path, Rule: gitRule + n.Why, Default: true, Link: n.Link, File: n.File})
+	}
+	for _, h := range names.Hooks {
+		list = append(list, hostrun.Hooked(h.WorkTree, h.Dir)...)
 	}
 	f.wholeIndex, f.linked, f.unknown = names.Partial, names.Linked, names.Unknown
 	if err := f.nameOutside(found); err != nil {

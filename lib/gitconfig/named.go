@@ -36,6 +36,7 @@ type Names struct {
 	Linked  []string // files outside of the roots with several hard links, of which a root may have one
 	Unknown []string // settings that run a file whose name only the running shell knows
 	Partial bool     // git may keep a split or sparse index
+	Hooks   []Hooks
 
 	roots  []string // in which a command can write
 	mounts []mountinfo.Mount
@@ -50,6 +51,9 @@ type Names struct {
 	searched []string // directories of PATH in a root, and relative ones
 	went     map[[2]string]bool
 }
+
+// Hooks is a directory in which git looks for hooks that it runs in a work tree. Both may be missing.
+type Hooks struct{ WorkTree, Dir string }
 
 // ground is where git resolves relative names.
 type ground struct {
@@ -77,7 +81,7 @@ func NewNames(roots []string, mounts []mountinfo.Mount, getenv Getenv) (*Names, 
 	if err := l.variables(); err != nil {
 		return nil, err
 	}
-	n.host = n.settings(l)
+	n.host = append(n.settings(l), &setting{Entry: Entry{Key: "PATH"}, kind: runs, read: readCommand(strings.Join(unset, ";"), getenv)})
 	if dir := getenv.value("GIT_DIR"); dir != "" {
 		dir = absolute(dir)
 		n.name(dir, "GIT_DIR", false)
@@ -201,6 +205,7 @@ func (n *Names) repository(at gitDirs, tops ...string) error {
 	for _, dir := range []string{"/info", "/hooks"} {
 		n.links(at.commonDir+dir, "a link in the git directory leads here")
 	}
+	n.hooks(g, at.commonDir+"/hooks")
 	n.gather(g, n.host)
 	n.gather(g, settings)
 	return nil
@@ -385,6 +390,14 @@ func (n *Names) directory(dir, why string, names []string) {
 	n.links(dir, why)
 	if _, in := n.inRoot(real); !in {
 		n.hardLinks(dir)
+	}
+}
+
+func (n *Names) hooks(at ground, dir string) {
+	for _, top := range at.tops {
+		if h := (Hooks{n.follow(top).Place, dir}); !slices.Contains(n.Hooks, h) {
+			n.Hooks = append(n.Hooks, h)
+		}
 	}
 }
 

@@ -116,7 +116,7 @@ func (n *Names) setting(all []*setting, e Entry, depth int) []*setting {
 			s.kind = perhaps
 		}
 	}
-	if s.kind == perhaps && !strings.ContainsAny(value, "/=") || s.kind > runsFile || s.kind == noFile || depth == 0 {
+	if s.kind == perhaps && !strings.ContainsAny(value, "/=") && !strings.HasPrefix(e.Key, "alias.") || s.kind > runsFile || s.kind == noFile || depth == 0 {
 		return all
 	}
 	s.read = readCommand(strings.TrimPrefix(value, "!"), n.getenv)
@@ -141,6 +141,9 @@ func (n *Names) unknown(s *setting) {
 // gather adds the files that settings name, as seen from a place.
 func (n *Names) gather(at ground, all []*setting) {
 	for _, s := range all {
+		if helper := s.transport(); helper != "" {
+			n.inPath(helper, at, "git may run it: "+s.Key)
+		}
 		switch s.kind {
 		case runs, perhaps:
 			n.words(s, at)
@@ -155,6 +158,9 @@ func (n *Names) gather(at ground, all []*setting) {
 				}
 				n.directory(dir, why, hooks)
 				n.links(dir+"/hooks", why)
+				if s.Key == "core.hookspath" {
+					n.hooks(at, dir)
+				}
 			})
 		case reads:
 			n.each(s.Value, at, func(path string) { n.name(path, "git reads it: "+s.Key, true) })
@@ -195,6 +201,27 @@ func (n *Names) each(name string, at ground, fn func(path string)) {
 	}
 }
 
+// transport is the program of a URL: git runs git-remote-NAME for NAME::ADDRESS and NAME://ADDRESS, gitremote-helpers(7).
+func (s *setting) transport() string {
+	section, rest, _ := strings.Cut(s.Key, ".")
+	url := s.Value
+	switch section {
+	case "url":
+		url = rest
+	case "remote", "branch", "submodule":
+	default:
+		return ""
+	}
+	name, address, _ := strings.Cut(url, ":")
+	if !strings.HasPrefix(address, ":") && !strings.HasPrefix(address, "//") || strings.ContainsAny(name, "/ ") || slices.Contains(ownTransports, name) {
+		return ""
+	}
+	return name
+}
+
+// ownTransports are those that git does itself, or finds in its own directory before PATH.
+var ownTransports = []string{"http", "https", "ftp", "ftps", "file", "ssh", "git", "git+ssh", "ssh+git", "ext", "fd"}
+
 // remote gathers the files of a repository on this machine: git runs its hooks in a push.
 func (n *Names) remote(s *setting, at ground) {
 	url := strings.TrimPrefix(s.Value, "file://")
@@ -231,7 +258,7 @@ func (n *Names) words(s *setting, at ground) {
 		slash := strings.Contains(m.text, "/")
 		named := slash || m.role == script || slices.Contains(scriptEndings, filepath.Ext(m.text)) // also if it is missing
 		switch {
-		case m.role == directory, m.end == whole && strings.TrimSpace(m.text) == "", !strong && !slash:
+		case m.role == directory, m.end == whole && strings.TrimSpace(m.text) == "", !strong && !slash && !(m.role == command && strings.HasPrefix(m.text, "git-")):
 			continue
 		case m.end != whole:
 			if strong && !m.guess && m.role != argument {
@@ -348,46 +375,56 @@ func (n *Names) unfinished(s *setting, m mention, dirs []string, at ground, why 
 	}
 }
 
-// inPath adds the program of a name in PATH, if a root holds it, or may get it. Any shell runs a program
-// of another's name in a directory of PATH.
+// inPath adds the program of a name in PATH, if a root holds it, or may get it, and those that git runs for
+// that name. Any shell runs a program of another's name in a directory of PATH.
 func (n *Names) inPath(name string, at ground, why string) {
 	if n.programs == nil {
-		n.programs = map[string][]string{}
-		for _, dir := range filepath.SplitList(n.getenv.value("PATH")) {
-			if !filepath.IsAbs(dir) {
-				if filepath.Clean(dir) != "." {
-					n.searched = append(n.searched, dir)
-				}
-				continue
-			}
-			if slices.Contains(systemPath, dir) {
-				continue
-			}
-			_, shown := n.inRoot(n.follow(dir).Place)
-			if shown {
-				n.searched = append(n.searched, dir)
-			}
-			_ = entries(dir, func(name string, link bool) {
-				if shown || link {
-					n.programs[name] = append(n.programs[name], dir+"/"+name)
-				}
-			})
-		}
-	}
-	for _, dir := range n.searched {
-		for _, path := range n.paths(filepath.Join(dir, name), at.tops, at) {
-			n.name(path, why, true)
-		}
-	}
-	if len(n.programs) == 0 {
-		return
+		n.readPath()
 	}
 	for _, prefix := range []string{"", "git-", "git-credential-", "git-remote-"} {
+		for _, dir := range n.searched {
+			for _, path := range n.paths(filepath.Join(dir, prefix+name), at.tops, at) {
+				n.name(path, why, true)
+			}
+		}
 		for _, path := range n.programs[prefix+name] {
 			n.name(path, why, true)
 		}
 	}
 }
+
+// readPath lists the directories of PATH in a root, and programs that may be in one.
+func (n *Names) readPath() {
+	n.programs = map[string][]string{}
+	for _, dir := range filepath.SplitList(n.getenv.value("PATH")) {
+		if !filepath.IsAbs(dir) {
+			if filepath.Clean(dir) != "." {
+				n.searched = append(n.searched, dir)
+			}
+			continue
+		}
+		if slices.Contains(systemPath, dir) {
+			continue
+		}
+		trail := n.follow(dir)
+		_, shown := n.inRoot(trail.Place)
+		for _, l := range trail.Links {
+			_, in := n.inRoot(l.Place)
+			shown = shown || in
+		}
+		if shown {
+			n.searched = append(n.searched, dir)
+		}
+		_ = entries(dir, func(name string, link bool) {
+			if shown || link {
+				n.programs[name] = append(n.programs[name], dir+"/"+name)
+			}
+		})
+	}
+}
+
+// unset are programs that git looks for in PATH if no setting names another one: git-config(1), git-var(1).
+var unset = []string{"git", "less", "pager", "vi", "editor", "sensible-editor", "ssh", "ssh-keygen", "gpg", "gpgsm", "git-lfs"}
 
 // systemPath are the directories of PATH that hold the system's programs.
 var systemPath = []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/games"}

@@ -271,6 +271,69 @@ func TestProgramsInPath(t *testing.T) {
 	}
 }
 
+// A directory of PATH in the project also gets the programs whose names git makes of those in the
+// configuration, and those that git runs without any.
+func TestProgramsOfGitInPath(t *testing.T) {
+	const config = `
+[credential]
+helper=mine --x
+[remote "a"]
+url=one::x
+[remote "b"]
+pushurl=two://h/x
+[remote "c"]
+url=https://h/x
+[url "three::"]
+insteadOf=x:
+[branch "main"]
+remote=four::x
+[submodule "s"]
+url=five::x
+[alias]
+x=six -v
+y=!git seven
+z=-C d eight
+`
+	want := []string{
+		"git-credential-mine", "git-remote-one", "git-remote-two", "git-remote-three", "git-remote-four", "git-remote-five",
+		"git-six", "git-seven", "git-eight", "git", "less", "pager", "vi", "editor", "ssh", "ssh-keygen", "gpg", "gpgsm", "git-lfs",
+	}
+	for dir, below := range map[string]string{
+		"{proj}/bin": "bin/", "{proj}/missing": "missing/", "rel": "rel/", "{home}/link": "bin/", "{proj}/out": "out@", "{proj}/out/below": "out@",
+	} {
+		h := newHome(t)
+		h.project()
+		h.env = append(h.env, "PATH="+strings.NewReplacer("{proj}", h.path("proj"), "{home}", h.path("")).Replace(dir)+":"+os.Getenv("PATH"))
+		h.user(config)
+		h.sh("mkdir -p proj/bin o/below; ln -s proj/bin link; ln -s ../o proj/out")
+		names, err := h.named()
+		require.NoError(t, err)
+		got := h.below(names)
+		if strings.HasSuffix(below, "@") {
+			assert.Contains(t, got, below, dir)
+			continue
+		}
+		for _, name := range want {
+			assert.Contains(t, got, below+name, dir)
+		}
+		assert.NotContains(t, got, below+"git-remote-https", dir)
+	}
+}
+
+// The directories of hooks are those of each repository, and those of core.hooksPath.
+func TestHooks(t *testing.T) {
+	h := newHome(t)
+	h.project()
+	h.user("[core]\nhooksPath=~/hooks\n")
+	h.git("proj", "config", "core.hooksPath", ".githooks")
+	names, err := h.named()
+	require.NoError(t, err)
+	proj := h.path("proj")
+	for _, dir := range []string{proj + "/.git/hooks", proj + "/.githooks", h.path("hooks")} {
+		assert.Contains(t, names.Hooks, Hooks{proj, dir})
+	}
+}
+
 // sh runs a script in the home.
 func (h *home) sh(script string) {
 	h.t.Helper()

@@ -665,9 +665,26 @@ func (s *scanner) run(words [][]piece) {
 				s.depth--
 			}
 		}
+	case name == "git":
+		if verb := verb(args); verb != "" && !strings.ContainsAny(verb, "/=:") {
+			s.mention(command, expansion{text: "git-" + verb}) // git looks for it in PATH if it has none of that name
+		}
 	case name == ".", slices.Contains(interpreters, strings.TrimRight(name, "0123456789.")):
 		s.interpreted(name, args)
 	}
+}
+
+// verb is the name of git's command in its arguments, if it is a plain word.
+func verb(args [][]piece) string {
+	for i := 0; i < len(args); i++ {
+		switch word := literal(args[i]); {
+		case slices.Contains([]string{"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--attr-source", "--config-env"}, word):
+			i++
+		case !strings.HasPrefix(word, "-"):
+			return word
+		}
+	}
+	return ""
 }
 
 // options reads the arguments that are options of many commands.

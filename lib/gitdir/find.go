@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/confine"
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/objects"
@@ -48,7 +49,8 @@ type Repo struct {
 const maxModuleDepth = 32
 
 // Unpopulated is a submodule in an index of the host's that has no repository of the
-// host's. The host's git uses a repository there as soon as it appears.
+// host's, or the place to which the .git of one leads, if there is none. The host's git uses a
+// repository there as soon as it appears.
 type Unpopulated struct {
 	Dir    string // absolute; it may be missing
 	GitDir string // of the repository whose index names it
@@ -98,7 +100,11 @@ func find(root string, l *List) ([]Repo, []Unpopulated, error) {
 			return nil, nil, err
 		}
 	}
-	for _, u := range l.atNoted(f.repos) {
+	layers := Layers(f.repos)
+	f.targets = slices.DeleteFunc(f.targets, func(u Unpopulated) bool {
+		return slices.ContainsFunc(layers, func(dir string) bool { return fsat.Within(u.Dir, dir) || fsat.Within(dir, u.Dir) })
+	})
+	for _, u := range slices.Concat(f.targets, l.atNoted(f.repos)) {
 		if !slices.ContainsFunc(f.unpopulated, func(o Unpopulated) bool { return fsat.Within(u.Dir, o.Dir) }) {
 			f.unpopulated = append(f.unpopulated, u)
 		}
@@ -161,6 +167,7 @@ type finder struct {
 	repos []Repo
 
 	unpopulated []Unpopulated
+	targets     []Unpopulated // of .git files that lead nowhere
 }
 
 func (f *finder) failed(name string, err error) error {
@@ -309,9 +316,58 @@ func (f *finder) gitlinks(r Repo) error {
 		}
 		if !f.seen[dir+"/.git"] {
 			f.unpopulated = append(f.unpopulated, Unpopulated{dir, gitDir})
+		} else if slices.ContainsFunc(f.repos, func(r Repo) bool { return r.WorkTree == dir && r.GitDir == "" && r.Beyond == "" }) {
+			f.nowhere(dir, gitDir)
 		}
 	}
 	return nil
+}
+
+// nowhere notes the places to which the .git of a submodule leads, if git sees no repository there for want
+// of files that a command could make: git at the top would enter it. A layer is over these places, as over
+// a submodule without a .git.
+func (f *finder) nowhere(dir, gitDir string) {
+	name := dir + "/.git"
+	if text, err := readSmall(unix.AT_FDCWD, name, 0); err == nil {
+		target, ok := gitplace.GitFile(text)
+		if !ok {
+			return
+		}
+		name = from(dir, target)
+	}
+	if !f.mayBecome(name, gitDir) {
+		return
+	}
+	if text, err := readSmall(unix.AT_FDCWD, name+"/commondir", 0); err == nil {
+		f.mayBecome(from(name, gitplace.Pointer(text)), gitDir)
+	}
+}
+
+func from(dir, name string) string {
+	if path.IsAbs(name) {
+		return name
+	}
+	return dir + "/" + name // not cleaned: the kernel follows a link before ".."
+}
+
+// mayBecome notes a place that may become a git directory, unless it has files and none of git's.
+func (f *finder) mayBecome(name, gitDir string) bool {
+	trail, _ := confine.Follow(name) // after an error, as far as it came
+	if _, inside := f.inside(trail.Place); !inside || trail.Place == f.root {
+		return false
+	}
+	entries, err := os.ReadDir(trail.Place)
+	if err != nil && !fsat.Absent(err) {
+		return false
+	}
+	ours := func(e os.DirEntry) bool {
+		return slices.Contains([]string{"HEAD", "objects", "refs", "commondir", "config"}, e.Name())
+	}
+	if len(entries) > 0 && !slices.ContainsFunc(entries, ours) {
+		return false
+	}
+	f.targets = append(f.targets, Unpopulated{trail.Place, gitDir})
+	return true
 }
 
 // workTree is the work tree that the configuration of a git directory names, or "".

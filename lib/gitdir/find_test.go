@@ -3,6 +3,7 @@ package gitdir
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -172,6 +173,14 @@ func TestFindUnpopulatedSubmodules(t *testing.T) {
 		{"a missing directory, deep", `repo .; ` + link + `a/b/c/s`, "", []string{"a/b/c/s"}},
 		{"a file", `repo .; touch s; ` + link + `s`, "", []string{"s"}},
 		{".git is empty", `repo .; mkdir -p s/.git; ` + link + `s`, "", []string{"s"}},
+		{".git leads to nothing", `repo .; mkdir s; echo gitdir: ../gone >s/.git; ` + link + `s`, "", []string{"gone"}},
+		{".git leads to a directory without refs", `repo .; repo o; rm -rf o/.git/refs; mv o/.git g; mkdir s; echo gitdir: ../g >s/.git; ` + link + `s`, "", []string{"g"}},
+		{".git leads to one whose commondir is missing", `repo .; mkdir s g; cp .git/HEAD g; echo ../c >g/commondir; echo gitdir: ../g >s/.git; ` + link + `s`, "", []string{"g", "c"}},
+		{".git is a link to nothing", `repo .; mkdir s; ln -s ../gone s/.git; ` + link + `s`, "", []string{"gone"}},
+		{".git leads out of the root", `repo .; mkdir s; echo gitdir: ../../gone >s/.git; ` + link + `s`, "", nil},
+		{".git leads into a git directory", `repo .; mkdir s; echo gitdir: ../.git/modules/s >s/.git; ` + link + `s`, "", nil},
+		{".git leads to files", `repo .; mkdir s src; touch src/f; echo gitdir: ../src >s/.git; ` + link + `s`, "", nil},
+		{".git leads to the root", `repo .; mkdir s; echo gitdir: .. >s/.git; ` + link + `s`, "", nil},
 		{"a populated one", `repo .; repo s; ` + link + `s`, "", nil},
 		{"in the index of a nested repository", `repo n; cd n; ` + link + `s`, "", []string{"n/s"}},
 		{"in the index of a linked worktree", `repo .; git worktree add -q w; cd w; ` + link + `s`, "", []string{"w/s"}},
@@ -202,6 +211,26 @@ func TestFindUnpopulatedSubmodules(t *testing.T) {
 			_, err = r.End()
 			require.NoError(t, err)
 		})
+	}
+}
+
+// A command may have closed the directory in which a submodule is to be made.
+func TestMakeInAClosedDirectory(t *testing.T) {
+	runtime.LockOSThread() // the thread ends with the test
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData // root opens all
+	require.NoError(t, unix.Capset(&head, &none[0]))
+	for _, mode := range []os.FileMode{0o555, 0o600, 0} {
+		g := newGround(t)
+		closed := g.Path("a")
+		require.NoError(t, os.Mkdir(closed, 0o700))
+		require.NoError(t, os.Chmod(closed, mode))
+		require.NoError(t, Unpopulated{Dir: g.Path("a/b/s")}.Make())
+		info, err := os.Stat(closed)
+		require.NoError(t, err)
+		assert.Equal(t, mode, info.Mode().Perm(), "as it was")
+		require.NoError(t, os.Chmod(closed, 0o700))
+		assert.DirExists(t, g.Path("a/b/s"))
 	}
 }
 

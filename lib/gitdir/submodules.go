@@ -12,24 +12,27 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir/index"
+	"pikuri/lib/gitdir/objects"
+	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/overlay"
 )
 
 // Make makes the directory of a submodule if it is missing, as git does. A missing one
-// cannot be a mount point, so a command could make it. Make follows no link.
+// cannot be a mount point, so a command could make it. Make follows no link. A command may
+// have closed a directory above: Make opens one of the user's for the moment.
 func (u Unpopulated) Make() error {
+	l := &List{fd: -1}
+	defer l.shut()
 	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
 	for name := range strings.SplitSeq(u.Dir[1:], "/") {
 		if err != nil {
 			break
 		}
 		above := dir
-		dir, err = fsat.Kernel().Open(above, name, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
-		if err == unix.ENOENT {
-			if err = unix.Mkdirat(above, name, 0o777); err == nil || err == unix.EEXIST {
-				dir, err = fsat.Kernel().Open(above, name, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
-			}
+		if dir, err = openOrMake(above, name); err == unix.EACCES && l.allow(above) == nil {
+			dir, err = openOrMake(above, name)
 		}
 		unix.Close(above)
 	}
@@ -37,6 +40,16 @@ func (u Unpopulated) Make() error {
 		return &os.PathError{Op: "open", Path: u.Dir, Err: err}
 	}
 	return unix.Close(dir)
+}
+
+func openOrMake(above int, name string) (int, error) {
+	dir, err := fsat.Kernel().Open(above, name, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+	if err == unix.ENOENT {
+		if err = unix.Mkdirat(above, name, 0o777); err == nil || err == unix.EEXIST {
+			dir, err = fsat.Kernel().Open(above, name, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+		}
+	}
+	return dir, err
 }
 
 // layersOver identifies the directories of submodules, over which the layers lie.
@@ -96,6 +109,70 @@ func readNoted(file string) (n noted) {
 	text, _ := os.ReadFile(file)
 	_ = json.Unmarshal(text, &n)
 	return n
+}
+
+// NoteAdopted is NoteSubmodules for a repository that is to become the host's at common, with all that the
+// commits of its references and its HEAD have, and with places where a command has made a repository, which
+// older commits may have. The caller holds the lock of the state directory.
+func NoteAdopted(state, gitDir, common, workTree string) error {
+	records, err := recordsIn(state)
+	if err != nil {
+		return err
+	}
+	var paths []string
+	for _, n := range records {
+		if dir := n.Repository(); dir != workTree && fsat.Within(dir, workTree) {
+			paths = append(paths, strings.TrimPrefix(dir, workTree+"/"))
+		}
+	}
+	format, _, err := objects.FormatOf(gitDir)
+	if err != nil {
+		return err
+	}
+	db, err := objects.Open(filepath.Join(gitDir, "objects"), format)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	seen, left := map[string]bool{}, maxTreeEntries
+	ids, _ := refs.Tips(refs.Host{Common: gitDir, Git: gitDir, HexLen: 2 * format.Size()}, nil)
+	for _, id := range ids {
+		if err := eachGitlink(db, treeOf(db, id), "", seen, &left, func(path string) { paths = append(paths, path) }); err != nil {
+			return err
+		}
+	}
+	return NoteSubmodules(state, common, paths)
+}
+
+// maxTreeEntries bounds the entries of trees that NoteAdopted reads: some seconds.
+const maxTreeEntries = 4_000_000
+
+// eachGitlink calls fn with the paths of submodules in a tree at a path, "" or one that ends in "/". seen has the
+// trees at their paths.
+func eachGitlink(db *objects.Database, tree, dir string, seen map[string]bool, left *int, fn func(path string)) error {
+	if seen[tree+dir] || len(dir) > unix.PathMax { // git cannot make longer paths
+		return nil
+	}
+	seen[tree+dir] = true
+	entries, err := db.Tree(tree)
+	if err != nil {
+		return nil // git cannot check it out either
+	}
+	if *left -= len(entries); *left < 0 {
+		return errors.New("its branches have too many files to look for submodules")
+	}
+	for _, e := range entries {
+		switch e.Mode {
+		case index.ModeGitlink:
+			fn(dir + e.Name)
+		case unix.S_IFDIR:
+			err = eachGitlink(db, e.ID, dir+e.Name+"/", seen, left, fn)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // atNoted lists the places of fenced repositories where a repository has noted a submodule.

@@ -41,7 +41,7 @@ func Adopt(state, dir string) (*Adopted, error) {
 	}
 	var adopted *Adopted
 	err = gitdir.Release(state, dir, func(made, head gitdir.Inert) (gitDir string, err error) {
-		a := &adoption{dir: dir, gitDir: dir, record: made, head: head}
+		a := &adoption{state: state, dir: dir, gitDir: dir, record: made, head: head}
 		adopted, err = a.run()
 		return a.gitDir, err
 	})
@@ -50,6 +50,7 @@ func Adopt(state, dir string) (*Adopted, error) {
 
 // adoption is one repository being adopted.
 type adoption struct {
+	state  string
 	dir    string
 	gitDir string // path of the host's new one
 	record gitdir.Inert
@@ -101,7 +102,10 @@ func (a *adoption) run() (*Adopted, error) {
 	if err := os.Rename(source, l.Upper()); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(work))
 	}
-	told, err := a.fill(l)
+	told, err := a.fill(l) // without State, whose lock Release holds
+	if err == nil && a.record.Name == ".git" {
+		err = gitdir.NoteAdopted(a.state, l.GitDir, a.gitDir, a.dir)
+	}
 	if err == nil {
 		err = os.Rename(l.GitDir, a.gitDir)
 	}

@@ -1,7 +1,9 @@
 package gitland
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -76,6 +78,45 @@ func TestAdoptOtherKinds(t *testing.T) {
 			assert.Equal(t, row.branch, g.Git(row.dir, "rev-parse", "--abbrev-ref", "HEAD"))
 			require.NoError(t, os.RemoveAll(a.Rest))
 			g.Git(row.dir, "fsck", "--full")
+		})
+	}
+}
+
+// A repository of a command's does not get its name back at the place of a submodule in a branch of
+// an adopted one: git enters it after a checkout.
+func TestAdoptNotesSubmodules(t *testing.T) {
+	link := `id=$(git rev-parse HEAD); git update-index --add --cacheinfo 160000,$id,%s; git commit -qm link; git branch t; git reset -q --hard HEAD~; `
+	for _, row := range []struct{ name, place, later, want string }{
+		{"there before", "n", "", "a/n"},
+		{"made later", "d/n", "repo d/n", "a/d/n"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := newGround(t)
+			g.Sh(`repo .`)
+			g.command(func() {
+				g.Sh(`repo a; cd a; ` + fmt.Sprintf(link, row.place))
+				if row.later == "" {
+					g.Sh(`cd a; repo n`)
+				}
+			})
+			a, err := Adopt(g.State, g.Path("a"))
+			require.NoError(t, err)
+			g.command(func() {
+				if row.later != "" {
+					g.Sh(`cd a; ` + row.later)
+				}
+			})
+			r := g.begin()
+			var got []string
+			for _, u := range r.Unpopulated {
+				rel, _ := filepath.Rel(g.Root, u.Dir)
+				got = append(got, rel)
+				assert.Equal(t, a.GitDir, u.GitDir)
+			}
+			assert.Equal(t, []string{row.want}, got)
+			assert.NoFileExists(t, g.Path(row.want+"/.git"))
+			_, err = r.End()
+			require.NoError(t, err)
 		})
 	}
 }

@@ -151,7 +151,7 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 		case c.Aside != "":
 		case c.New != "" && strings.HasPrefix(c.Name, "refs/heads/") && g.usedElsewhere(c.Name, own) != "":
 			c.Aside = fmt.Sprintf("%q has checked it out", g.usedElsewhere(c.Name, own))
-		case c.New != "" && known && start != n.before().branch && c.Name == n.before().branch && headOf(n.up, n.host) != c.Name:
+		case c.New != "" && known && start != n.before().branch && c.Name == n.before().branch && n.branchSeen() != c.Name:
 			c.Aside = "the host has switched to it meanwhile"
 		case c.Name == "refs/stash":
 			c.Aside, err = g.stashed(c, heads)

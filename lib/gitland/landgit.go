@@ -113,25 +113,26 @@ func (n *landing) begun() string {
 	return n.beganAt()
 }
 
+// branchSeen returns the branch to which HEAD leads as the command sees it, or "".
+func (n *landing) branchSeen() string {
+	branch, _, known := n.layer.began(n.git)
+	if _, err := fsat.Lstat(n.up, "HEAD"); err == nil || !known {
+		return headOf(n.up, n.host)
+	}
+	return branch
+}
+
 // headSeen returns the commit of HEAD as the command sees it, as far as known.
 func (n *landing) headSeen() string {
-	name, dir := headOf(n.up, n.host), n.upper
-	if _, err := fsat.Lstat(n.up, "HEAD"); err != nil {
-		if branch, id, known := n.layer.began(n.git); known {
-			if _, err := fsat.Lstat(n.upper, branch); branch == "" || errors.Is(err, unix.ENOENT) {
-				return id
-			}
-			name = branch
-		}
-	}
+	name, dir := n.branchSeen(), n.upper
 	if name == "" {
 		name, dir = "HEAD", n.up
 	}
 	if text, err := readSmall(dir, name, unix.O_NOFOLLOW); err == nil {
 		return strings.TrimSpace(string(text))
 	}
-	if value := n.layer.values(n.repo.host)[name]; value != "" {
-		return value
+	if branch, id, known := n.layer.began(n.git); known && branch == n.branchSeen() {
+		return id
 	}
 	return headID(n.up, n.upper, n.host)
 }

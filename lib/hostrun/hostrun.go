@@ -68,12 +68,30 @@ func Files(root string) []bwrap.Protected {
 	rows := Rows()
 	list := make([]bwrap.Protected, 0, len(rows))
 	for _, r := range rows {
-		if !r.counts(root) {
-			continue
+		if r.counts(root) {
+			list = append(list, r.in(root))
 		}
-		list = append(list, bwrap.Protected{
-			Path: filepath.Join(root, r.Path), Rule: fmt.Sprintf("default: %s: %s", r.Tool, r.Why), Default: true,
-		})
+	}
+	return list
+}
+
+func (r Row) in(root string) bwrap.Protected {
+	return bwrap.Protected{Path: filepath.Join(root, r.Path), Rule: fmt.Sprintf("default: %s: %s", r.Tool, r.Why), Default: true}
+}
+
+// gitHooks is the directory of rows that need a hook.
+const gitHooks = ".git/hooks"
+
+// Hooked lists the paths to protect in a work tree of git's if there is a hook in hooks, a directory that
+// git looks for them in.
+func Hooked(workTree, hooks string) (list []bwrap.Protected) {
+	if has, err := holds(hooks); !has && (err == nil || fsat.Absent(err)) {
+		return nil
+	}
+	for _, r := range Rows() {
+		if r.Needs == gitHooks {
+			list = append(list, r.in(workTree))
+		}
 	}
 	return list
 }
@@ -83,11 +101,14 @@ func (r Row) counts(root string) bool {
 	if r.Needs == "" {
 		return true
 	}
-	entries, err := os.ReadDir(filepath.Join(root, r.Needs))
-	if err != nil {
-		return !os.IsNotExist(err)
-	}
-	return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return !strings.HasSuffix(e.Name(), ".sample") })
+	has, err := holds(filepath.Join(root, r.Needs))
+	return has || err != nil && !os.IsNotExist(err)
+}
+
+// holds reports whether a directory has a file other than *.sample.
+func holds(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return !strings.HasSuffix(e.Name(), ".sample") }), err
 }
 
 // Holding returns the row that covers a place in a root, by its name or because a symbolic

@@ -59,6 +59,22 @@ func TestRowsThatNeedAPath(t *testing.T) {
 	assert.True(t, listed(".pre-commit-config.yaml"))
 }
 
+func TestRowsThatNeedAHook(t *testing.T) {
+	tree, hooks := t.TempDir(), t.TempDir()
+	require.NoError(t, os.WriteFile(hooks+"/pre-push.sample", nil, 0o755))
+	assert.Empty(t, Hooked(tree, hooks))
+	assert.Empty(t, Hooked(tree, hooks+"/missing"))
+	assert.Empty(t, Hooked(tree, "/dev/null"))
+	require.NoError(t, os.WriteFile(hooks+"/pre-push", nil, 0o755))
+	var names []string
+	for _, p := range Hooked(tree, hooks) {
+		assert.True(t, p.Default)
+		names = append(names, strings.TrimPrefix(p.Path, tree+"/"))
+	}
+	assert.Subset(t, names, []string{".pre-commit-config.yaml", "lefthook.yml", ".overcommit.yml"})
+	assert.NotContains(t, names, ".envrc")
+}
+
 // The page lists each row.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile("../../man/pk-bwrap.1")
