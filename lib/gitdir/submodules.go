@@ -193,6 +193,25 @@ func (l *List) atNoted(repos []Repo) (list []Unpopulated) {
 	return list
 }
 
+// treeOf returns the tree of a commit, or of a tag of one, or "".
+func treeOf(db *objects.Database, id string) string {
+	for range 10 { // tags of tags
+		kind, text, err := db.Read(id)
+		if err != nil {
+			return ""
+		}
+		line, _, _ := strings.Cut(string(text), "\n")
+		switch kind {
+		case "tree":
+			return id
+		case "commit":
+			return strings.TrimPrefix(line, "tree ")
+		}
+		id = strings.TrimPrefix(line, "object ")
+	}
+	return ""
+}
+
 // GiveBack restores the names of repositories in a directory in the upper layer of an overlay on
 // it. It returns the last error.
 func GiveBack(dir, upper string, withheld []Inert) (err error) {
