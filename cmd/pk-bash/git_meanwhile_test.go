@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -97,6 +98,42 @@ func TestUserAndCommandMeanwhile(t *testing.T) {
 			"a message that the user writes", "echo mine >.git/COMMIT_EDITMSG", ":", ":", "git commit -q --allow-empty -m command", "",
 			"cat .git/COMMIT_EDITMSG", "mine\n",
 		},
+		{
+			"a commit that is not clean, on a new branch", ":", ":", "echo h >h; git add h", "echo n >>a.txt; git commit -qam n; git checkout -q -b x; echo e >.envrc; git add -f .envrc; git commit -qm e", "its HEAD has not landed",
+			"git status --porcelain -- a.txt h; git commit -qm h; git show --format= --name-only", "A  h\nh\n",
+		},
+		{
+			"a commit that is not clean, on another branch", ":", ":", "echo h >h; git add h", "git checkout -q topic 2>/dev/null; echo e >.envrc; git add -f .envrc; git commit -qm e", `"refs/heads/topic" does not land`,
+			"git symbolic-ref HEAD; git diff --cached --name-only", "refs/heads/main\nh\n",
+		},
+		{
+			"a branch that the user checks out in a work tree", ":", ":", "git -C wt checkout -q topic", "git branch -f topic main", "has checked it out",
+			"git -C wt diff --cached --name-only", "",
+		},
+		{
+			"a branch that the user checks out", ":", ":", "git checkout -q topic 2>/dev/null", "git branch -f topic main", "has switched to it meanwhile",
+			"git diff --cached --name-only", "",
+		},
+		{
+			"an index that the command removes", ":", ":", "echo h >h; git add h", "echo n >>a.txt; git commit -qam n; rm .git/index", "has removed it",
+			"git status --porcelain -- a.txt h; git commit -qm h; git show --format= --name-only", "A  h\nh\n",
+		},
+		{
+			"a change that the command commits, and the user unstages", "echo s >>a.txt; git add a.txt", ":", "git restore --staged a.txt", "git commit -qm s", "",
+			"git status --porcelain -- a.txt; echo h >h; git add h; git commit -qm h; git show --format= --name-only", "h\n",
+		},
+		{
+			"a change that the user commits, and the command unstages", "echo s >>a.txt; echo n >n; git add a.txt n", ":", "git commit -qm s", "git reset -q", "",
+			"git status --porcelain -- a.txt n; echo h >h; git add h; git commit -qm h; git show --format= --name-only", "h\n",
+		},
+		{
+			"a merge that the command ends, in a commit that is not clean", "git checkout -q topic 2>/dev/null; echo t >>a.txt; git commit -qam t; git checkout -q main; ! git merge topic >/dev/null", ":", ":", "git checkout -q --ours a.txt; git add a.txt; echo e >.envrc; git add -f .envrc; git commit -qm merge", "its HEAD has not landed",
+			"test -e .git/MERGE_HEAD; git ls-files -u | wc -l", "3\n",
+		},
+		{
+			"a commit that the user takes back to the index", ":", "echo e >.envrc; git add -f .envrc; echo 1 >>a.txt; git commit -qm 1 a.txt", "until test $(git log -1 --format=%s) = 1; do sleep 0.05; done; git reset -q --soft HEAD~1", "git update-index --refresh -q", "the index",
+			"git diff --cached --name-only", "a.txt\n",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -141,4 +178,56 @@ func TestBranchWithARepository(t *testing.T) {
 	}, "git -C x commit -q --allow-empty -m y; git -C x log --format=%s")
 	assert.Equal(t, "x\ny\nx\n", got.Stdout)
 	assert.Equal(t, "y\n", g.fence(t, "git -C x log -1 --format=%s").Stdout)
+}
+
+// A command that follows one whose work did not land finds a branch of the host's.
+func TestNextCommandFindsTheHostsBranch(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for _, c := range []struct{ name, first, host, then, want string }{
+		{"a new branch is kept apart", "git checkout -q -b x; echo e >.envrc; git add -f .envrc; git commit -qm e", ":", ":", "refs/heads/main\nsubmodule\n"},
+		{"the user has committed on a branch that the command renames", "git branch -m main trunk", "git commit -q --allow-empty -m h", ":", "refs/heads/main\nh\n"},
+		{"the user switches while a commit waits", "rm -f .git/index.lock; echo n >n; git add n; git commit -qm n", "touch .git/index.lock", "rm .git/index.lock; git checkout -q topic 2>/dev/null", "refs/heads/topic\n4\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.inTwo(t, ":", func() { g.host(t, g.Project, c.host) }, c.first)
+			g.host(t, g.Project, c.then)
+			assert.Equal(t, c.want, g.fence(t, "git symbolic-ref HEAD; git log -1 --format=%s").Stdout)
+			assert.Equal(t, "1\n", g.host(t, g.Project, "git rev-list --count --max-parents=0 --all"))
+		})
+	}
+}
+
+// A submodule that the host's work tree does not have lands when no other command runs: that could make a
+// repository there, which git at the top enters.
+func TestNewSubmodulesWait(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	const tree = `with() { (git ls-tree "$1"; printf '160000 commit %s\tx\n' $(git rev-parse HEAD)) | git mktree --missing; }; `
+	for _, c := range []struct{ name, before, second, look string }{
+		{"in the index of a linked work tree", ":", "cd wt; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),x", "git -C wt ls-files x"},
+		{"in the place of a file", ":", tree + "f=$( (git ls-tree HEAD; printf '100644 blob %s\tx\n' $(git rev-parse HEAD:a.txt)) | git mktree); git reset -q --soft $(git commit-tree -m x -p $(git commit-tree -m f -p HEAD $f) $(with HEAD))", "git log --format=%s HEAD~1.. | grep x || :"},
+		{"of a branch of the host's", "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),x; git commit -qm side; git branch side; git reset -q --hard HEAD~1; rmdir x || :", "git reset -q --soft $(git commit-tree -m x -p HEAD -p side side^{tree})", "git log --format=%s HEAD~1.. | grep x || :"},
+		{"in a commit of a submodule", ":", tree + "cd mod; c=$(git commit-tree -m x -p HEAD $(with HEAD)); cd ..; git update-index --cacheinfo 160000,$c,mod", "git diff --cached --name-only"},
+		{"that another work tree has populated", "git -C wt rm -q --cached mod; git -C wt commit -qm without; rmdir wt/mod || :", "cd wt; git reset -q --soft $(git commit-tree -m x -p HEAD $( (git ls-tree HEAD; printf '160000 commit %s\tmod\n' $(git rev-parse main:mod)) | git mktree --missing))", "git -C wt log --format=%s HEAD~1.. | grep x || :"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.host(t, g.Project, c.before)
+			g.inTwo(t, ":", func() {
+				g.fence(t, c.second)
+				assert.Empty(t, g.host(t, g.Project, c.look))
+			}, ":")
+		})
+	}
+}
+
+// A line that pk says to type is safe to paste, whatever name a command has chosen.
+func TestAdviceIsQuoted(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	got := g.fence(t, "git init -q 'x$(touch ran)`touch ran`'")
+	_, advice, _ := strings.Cut(got.Stderr, "until: ")
+	g.host(t, g.Project, strings.ReplaceAll(strings.TrimSpace(advice), "pk-fs git-adopt", "ls -d")+"; test ! -e ran")
 }

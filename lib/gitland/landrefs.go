@@ -34,7 +34,6 @@ func (n *landing) landRefs() error {
 	}
 	results, err := n.apply(changes, o)
 	copyShared(shared, o.Landed)
-	slices.SortStableFunc(results, func(a, b refs.Result) int { return cmp.Compare(len(a.Name)/len("HEAD"), len(b.Name)/len("HEAD")) })
 	for _, c := range results {
 		n.report(c)
 	}
@@ -295,7 +294,7 @@ func (n *landing) report(c refs.Result) {
 	case c.Outcome == refs.Kept && c.Old == "" && c.Kept != "":
 		out.tell("the host has removed %q meanwhile; the command's is %q%s", c.Name, c.Kept, adviceToMake(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
 	case c.Outcome == refs.Kept && c.Kept != "":
-		out.retell(fmt.Sprintf("the host has moved %q meanwhile: it stays at ", c.Name), "%s, and the command's is %q%s", short(c.Old), c.Kept, n.advice(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
+		out.retell(fmt.Sprintf("the host has moved %q meanwhile: it stays at ", c.Name), "%s, and the command's is %q%s", short(c.Old), c.Kept, advice(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
 	case c.Outcome == refs.Kept:
 		out.retell(fmt.Sprintf("the host has moved %q meanwhile: it stays at ", c.Name), "%s", short(c.Old))
 	case c.Trash != "":

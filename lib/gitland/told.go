@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"pikuri/lib/internal/fsat"
-	"pikuri/lib/internal/shellword"
 )
 
 // landed is one landing.
@@ -104,10 +103,8 @@ func (o *landed) keepsBelow(rel string) bool {
 const maxTold = 10
 
 // advice is the command that gives a user the value of a kept reference, or "".
-func (n *landing) advice(name, kept string) string {
+func advice(name, kept string) string {
 	switch branch, is := strings.CutPrefix(name, "refs/heads/"); {
-	case is && inShell(kept) && n.guard().usedElsewhere(name, n.git) != "":
-		return "; git -C " + shellword.Word(n.guard().usedElsewhere(name, n.git)) + " merge --autostash " + kept
 	case is && inShell(branch) && inShell(kept):
 		return "; git checkout " + branch + " && git merge --autostash " + kept
 	case name == "refs/stash" && inShell(kept):

@@ -11,7 +11,7 @@ import (
 )
 
 // Heads are the versions of a path in four commits: of a version that is missing, Mode is 0. Modes are
-// those that an index has. Only Mode and ID count.
+// those that an index has. Flags count in Now alone, for a path that no index has.
 type Heads struct{ Base, Own, Host, Now Entry }
 
 // Merge returns the text of the host's index with the changes that the command has staged in its own
@@ -30,7 +30,7 @@ func Merge(base, own, host *Index, heads map[string]Heads) (text []byte, both []
 	var versions []Entry
 	for path, h := range heads {
 		if h.Now.Mode != 0 {
-			versions = append(versions, Entry{Path: path, Mode: h.Now.Mode, ID: h.Now.ID})
+			versions = append(versions, Entry{Path: path, Mode: h.Now.Mode, ID: h.Now.ID, Flags: h.Now.Flags})
 		}
 	}
 	now, err := Of(versions, 2*host.hashLen)
@@ -307,16 +307,6 @@ func (x *Index) at(path []byte) []entry {
 	from := sort.Search(len(x.entries), func(i int) bool { return bytes.Compare(x.path(&x.entries[i]), path) >= 0 })
 	of, _ := x.cut(x.entries[from:], path)
 	return of
-}
-
-// FlagsOf returns the flags of the entry of a path, without the intent to add it.
-func (x *Index) FlagsOf(path string) Flags {
-	if of := x.at([]byte(path)); len(of) == 1 {
-		flags := x.flags(&of[0])
-		flags.IntentToAdd = false
-		return flags
-	}
-	return Flags{}
 }
 
 // Expand returns the text of an index whose sparse directories are replaced by the files of their trees,
