@@ -614,15 +614,19 @@ func (h *hostIndex) same() bool {
 func (n *landing) merge(x *indexes) (why string, err error) {
 	hexLen, db := n.repo.hexLen(), n.repo.objects
 	now := n.treeOf(headNow(n.host))
-	own, host, began := n.treeOf(n.mine), now, n.out.Trees[n.rel]
-	if n.mine == "" {
-		own = now
-	}
+	own, host := n.treeOf(n.mine), now
 	if n.locked {
 		host = n.treeOf(n.was)
 	}
-	if _, known := n.out.Trees[n.rel]; !known {
+	began, known := n.out.Trees[n.rel]
+	if !known {
 		began = n.treeOf(n.begun())
+	}
+	switch {
+	case n.mine == "":
+		own = now
+	case own != now && !n.repo.isAncestor(n.mine, headNow(n.host)): // its commits are kept apart, and their changes are staged
+		own = began
 	}
 	if same := began == host && own == now; x.isBase && same {
 		return "", nil
@@ -643,12 +647,6 @@ func (n *landing) merge(x *indexes) (why string, err error) {
 		heads, err := n.heads(began, own, host, now)
 		if err != nil {
 			return "", err
-		}
-		for path, h := range heads { // of a commit that has not landed, what the user had staged is still staged
-			if e := base.Get(path); own != now && e.Mode == h.Own.Mode && e.ID == h.Own.ID {
-				h.Own = h.Base
-				heads[path] = h
-			}
 		}
 		text, both := index.Merge(base, x.Index, theirs, heads)
 		if text == nil {
