@@ -10,7 +10,7 @@ import (
 var (
 	quotedPath = regexp.MustCompile(`"/(?:[^"\\]|\\.)*"`)
 	rootList   = regexp.MustCompile(` \("/[^)]*\)`)
-	advice     = regexp.MustCompile(`(?:(?: until)?[:;,] (?:on the host\b|name a session\b|(?:use |run )?pk-[a-z]+ )| --[a-z]).*$`)
+	advice     = regexp.MustCompile(`(?:(?: until)?[:;,] (?:on the host\b|name a session\b|(?:use |run )?pk-[a-z]+ |mv [/'])| --[a-z]).*$`)
 	ofCall     = regexp.MustCompile(`^(?:there is no |job "|[0-9]+ (?:jobs are|operations wait)|the loop is ending|the request |the working directory |the field "|` +
 		`the (?:signal|cwd|command|timeout|wait_ms|input)\b|timeout must be |empty bash command|user declined )`)
 	ofOptions = regexp.MustCompile(`(?:^|[:;,]?(?: no)? )--[a-z].*`)

@@ -54,8 +54,9 @@ func TestForModel(t *testing.T) {
 		}
 	}
 	for _, row := range []struct{ line, want string }{
-		{`the repository "/src/app/a" works in the sandbox alone until: pk-fs git-adopt "/src/app/a"`, `the repository "/src/app/a" works in the sandbox alone`},
-		{`the repository "/home/u/b", which a killed command has made, works in the sandbox alone until: pk-fs git-adopt "/home/u/b"`, `the repository a file outside, which a killed command has made, works in the sandbox alone`},
+		{`the repository "/src/app/a" works in the sandbox alone until: pk-fs git-adopt /src/app/a`, `the repository "/src/app/a" works in the sandbox alone`},
+		{`the repository "/home/u/b", which a killed command has made, works in the sandbox alone until: pk-fs git-adopt '/home/u/b c'`, `the repository a file outside, which a killed command has made, works in the sandbox alone`},
+		{`"/src/app/a" has got a .git meanwhile; if you have made it, and have looked at them: mv /src/app/a/.git.fenced /src/app/a/.git`, `"/src/app/a" has got a .git meanwhile; if you have made it, and have looked at them`},
 		{`the submodule "m" is populated in the sandbox alone, and so is what commands write there; on the host: git submodule update --init`, `the submodule "m" is populated in the sandbox alone, and so is what commands write there`},
 		{`what was written to the submodule "m" is gone, since another command uses it: name a session`, `what was written to the submodule "m" is gone, since another command uses it`},
 	} {
