@@ -180,7 +180,7 @@ func TestBranchWithARepository(t *testing.T) {
 	assert.Equal(t, "y\n", g.fence(t, "git -C x log -1 --format=%s").Stdout)
 }
 
-// A command that follows one whose work did not land finds a branch of the host's.
+// If the work of a command does not land, the next one finds a branch of the host's.
 func TestNextCommandFindsTheHostsBranch(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	for _, c := range []struct{ name, first, host, then, want string }{
@@ -223,7 +223,7 @@ func TestNewSubmodulesWait(t *testing.T) {
 	}
 }
 
-// A line that pk says to type is safe to paste, whatever name a command has chosen.
+// A line that pk says to type is safe to paste: a command chooses the names in it.
 func TestAdviceIsQuoted(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	g := newGround(t, b, template)

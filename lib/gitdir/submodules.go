@@ -104,7 +104,7 @@ func NoteSubmodules(state, common string, paths []string) error {
 	return SaveList(file, text)
 }
 
-// readNoted reads a list. One that is missing is empty.
+// readNoted reads a list, which is empty if it is missing.
 func readNoted(file string) (n noted) {
 	text, _ := os.ReadFile(file)
 	_ = json.Unmarshal(text, &n)
@@ -147,7 +147,7 @@ func NoteAdopted(state, gitDir, common, workTree string) error {
 // maxTreeEntries bounds the entries of trees that NoteAdopted reads: some seconds.
 const maxTreeEntries = 4_000_000
 
-// eachGitlink calls fn with the paths of submodules in a tree at a path, "" or one that ends in "/". seen has the
+// eachGitlink calls fn with the paths of submodules in a tree at a path that is "" or ends in "/". seen has the
 // trees at their paths.
 func eachGitlink(db *objects.Database, tree, dir string, seen map[string]bool, left *int, fn func(path string)) error {
 	if seen[tree+dir] || len(dir) > unix.PathMax { // git cannot make longer paths

@@ -445,7 +445,7 @@ func (l *Layer) Started() {
 
 // hasIndex reports whether the upper layer, which no command uses, has an index of a git
 // directory, or a whiteout in its place. It removes an index in which no command has
-// staged anything if the host's has changed since, and one that waits whose HEAD the host has left, with
+// staged anything if the host's has changed since, and a waiting one if the host has left its HEAD, with
 // that HEAD: the next command sees the host's.
 func (l *Layer) hasIndex(git string, waits bool) (bool, error) {
 	rel, err := filepath.Rel(l.GitDir, git)

@@ -609,8 +609,8 @@ func (h *hostIndex) same() bool {
 	return fsat.SameInode(&st, &h.stat) && st.Size == h.stat.Size && st.Mtim == h.stat.Mtim && st.Ctim == h.stat.Ctim
 }
 
-// merge puts what the command has staged on the host's index, if that is not the one with which the command
-// began, or belongs to another HEAD. It returns why that is not possible, or "".
+// merge puts the staged changes of the command on the host's index, if the host has changed that since the
+// command began, or it belongs to another HEAD. It returns why that is not possible, or "".
 func (n *landing) merge(x *indexes) (why string, err error) {
 	hexLen, db := n.repo.hexLen(), n.repo.objects
 	now := n.treeOf(headNow(n.host))

@@ -74,7 +74,7 @@ func (l *Layer) keepPlain(last bool) error {
 	return l.save(out.record)
 }
 
-// module is a new submodule, of what is to land, in a work tree of the host's.
+// module is a new submodule that is to land in a work tree of the host's.
 type module struct {
 	repo      *repository
 	git, path string

@@ -383,7 +383,7 @@ func (t *transaction) moveHead(it *item, items []*item, before string) {
 }
 
 // born refuses to move HEAD to a branch that has failed to land, or that the host can not have: git on the
-// host would see every change of it as one that is staged. kept reports that the branch is kept apart, and
+// host would take all its changes for staged. kept reports that the branch is kept apart, and
 // HEAD is too.
 func (t *transaction) born(c *Change, items []*item) (kept bool, err error) {
 	branch := c.Target
