@@ -455,7 +455,7 @@ func (l *List) gitlinks(gitDir string) ([]string, error) {
 	if err := unix.Fstatat(fd, "index", &st, 0); err != nil {
 		return nil, unlessAbsent(err)
 	}
-	key := fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim) // gitland.Layer's base changes the ctime
+	key := fmt.Sprintf("%d %d %d %d %x", st.Dev, st.Ino, st.Size, st.Mtim, checksum(fd, st.Size)) // gitland.Layer's base changes the ctime
 	known := l.links[gitDir]                            // the key comes first
 	if len(known) > 0 && (l.early || known[0] == key) {
 		return known[1:], nil
@@ -473,6 +473,18 @@ func (l *List) gitlinks(gitDir string) ([]string, error) {
 	l.dirty = l.dirty || len(known) != 1 || len(found) > 0
 	l.links[gitDir] = append([]string{key}, found...)
 	return found, nil
+}
+
+// checksum reads the end of an index. A command chooses the size and the time of an index that lands.
+func checksum(dir int, size int64) []byte {
+	sum := make([]byte, 20)
+	fd, err := fsat.Openat(dir, "index", unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil // reading it fails too
+	}
+	defer unix.Close(fd)
+	n, _ := unix.Pread(fd, sum, max(0, size-int64(len(sum))))
+	return sum[:max(0, n)]
 }
 
 // gitlinksIn reads one file of an index. That does not name the length of its hashes: one

@@ -161,6 +161,15 @@ func TestGitlinksAreRemembered(t *testing.T) {
 	links, err = l.gitlinks(g.Path(".git"))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a/b"}, links)
+
+	// A command has made one of the same size and time, which lands in the same inode.
+	for _, link := range []string{"a/x", "a/y"} {
+		g.Sh(`export GIT_INDEX_FILE="$PWD/../made"; rm -f ../made; printf '160000 %s\t` + link + `\n' $(git rev-parse HEAD) | git update-index --index-info
+			cat ../made >.git/index; touch -d @1700000000 .git/index`)
+		links, err = l.gitlinks(g.Path(".git"))
+		require.NoError(t, err)
+		assert.Equal(t, []string{link}, links)
+	}
 }
 
 func TestFindUnpopulatedSubmodules(t *testing.T) {
