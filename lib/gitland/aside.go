@@ -103,6 +103,8 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 				c.Aside = fmt.Sprintf("%q has checked out %q", g.usedElsewhere(c.Target, git), c.Target)
 			case id == "" && name == "HEAD" && slices.ContainsFunc(changes, func(b refs.Change) bool { return b.Name == c.Target && b.New != "" }):
 				c.Aside = fmt.Sprintf("%q does not land", c.Target)
+			case id == "" && name == "HEAD" && n.mine.known && n.mine.id != "":
+				c.Aside = fmt.Sprintf("the host has removed %q meanwhile", c.Target)
 			case id == "" && name == "HEAD":
 			case id == "" && !left:
 				c.Aside = fmt.Sprintf("%q has checked it out", h.workTree)
@@ -151,7 +153,7 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 		case c.Aside != "":
 		case c.New != "" && strings.HasPrefix(c.Name, "refs/heads/") && g.usedElsewhere(c.Name, own) != "":
 			c.Aside = fmt.Sprintf("%q has checked it out", g.usedElsewhere(c.Name, own))
-		case c.New != "" && known && start != n.before().branch && c.Name == n.before().branch && n.branchSeen() != c.Name:
+		case c.New != "" && known && start != n.before().branch && c.Name == n.before().branch && n.mine.branch != c.Name:
 			c.Aside = "the host has switched to it meanwhile"
 		case c.Name == "refs/stash":
 			c.Aside, err = g.stashed(c, heads)

@@ -2,6 +2,7 @@ package gitland
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"os"
@@ -58,7 +59,10 @@ func (l *Layer) keepBase(before *record) (torn []string, err error) {
 	}
 	all := base{}
 	for _, git := range l.gitDirs() {
-		copied, err := l.hasIndex(git, slices.Contains(before.Keep, path.Join(l.rel(git), indexFile)))
+		if err := l.leave(git, before.Keep); err != nil {
+			return nil, err
+		}
+		copied, err := l.hasIndex(git)
 		is := copied && slices.Contains(before.Torn, git)
 		switch {
 		case err != nil:
@@ -66,6 +70,7 @@ func (l *Layer) keepBase(before *record) (torn []string, err error) {
 		case copied:
 			l.keepOld(git, all)
 		default:
+			delete(before.Trees, cmp.Or(l.rel(git), "."))
 			is, err = l.renew(git, all)
 		}
 		if err != nil {
@@ -445,9 +450,8 @@ func (l *Layer) Started() {
 
 // hasIndex reports whether the upper layer, which no command uses, has an index of a git
 // directory, or a whiteout in its place. It removes an index in which no command has
-// staged anything if the host's has changed since, and a waiting one if the host has left its HEAD, with
-// that HEAD: the next command sees the host's.
-func (l *Layer) hasIndex(git string, waits bool) (bool, error) {
+// staged anything if the host's has changed since: the next command sees the host's.
+func (l *Layer) hasIndex(git string) (bool, error) {
 	rel, err := filepath.Rel(l.GitDir, git)
 	if err != nil {
 		return false, err
@@ -470,31 +474,65 @@ func (l *Layer) hasIndex(git string, waits bool) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	switch {
-	case hasOperation(dir):
-		return true, nil
-	case waits && l.hasLeft(git):
-		if logs, err := fsat.Openat(dir, "logs", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0); err == nil {
-			_ = unix.Unlinkat(logs, "HEAD", 0) // there may be none
-			unix.Close(logs)
-		}
-		if err := unix.Unlinkat(dir, "HEAD", 0); err != nil && err != unix.ENOENT {
-			return false, err
-		}
-	case sameFile(filepath.Join(git, indexFile), l.baseIndex(git)) || !l.refreshed(dir, git):
+	if sameFile(filepath.Join(git, indexFile), l.baseIndex(git)) || hasOperation(dir) || !l.refreshed(dir, git) {
 		return true, nil
 	}
 	return false, unix.Unlinkat(dir, indexFile, 0)
 }
 
-// hasLeft reports whether the host has switched to another branch since the commands began.
-func (l *Layer) hasLeft(git string) bool {
-	branch, id, known := l.began(git)
-	if at := branchOf(git); !known || at != "" || branch != "" {
-		return known && at != branch
+// leave removes a HEAD that waits in the upper layer, with its index, if the host has switched or moved the
+// branch meanwhile: on them, the next command would take the host's commits back. Its commit is below refs/pk.
+func (l *Layer) leave(git string, kept []string) error {
+	rel, common := l.rel(git), l.rel(l.common(git))
+	format, _, err := objects.FormatOf(l.common(git))
+	branch, began, known := l.began(git)
+	if len(kept) == 0 || err != nil || !known {
+		return nil
 	}
-	text, err := readRef(filepath.Join(git, "HEAD"))
-	return err == nil && strings.TrimSpace(text) != id
+	upper, err := l.openUpper()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(upper)
+	up, err := fsat.Kernel().Open(upper, cmp.Or(rel, "."), unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.Beneath)
+	var shared int
+	if err == nil {
+		defer unix.Close(up)
+		if shared, err = fsat.Kernel().Open(upper, cmp.Or(common, "."), unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.Beneath); err == nil {
+			defer unix.Close(shared)
+		}
+	}
+	if err != nil || hasOperation(up) {
+		return nil // nothing waits there, or a state does
+	}
+	host := refs.Host{Common: l.common(git), Git: git, HexLen: 2 * format.Size()}
+	at := l.headSeen(up, shared, host)
+	if !slices.ContainsFunc([]string{path.Join(rel, "HEAD"), path.Join(common, branch), path.Join(common, at.branch)}, func(name string) bool { return slices.Contains(kept, name) }) {
+		return nil
+	}
+	id, now, _ := leads(host)
+	left := now != branch || id != began
+	if _, _, changed := refs.InLayer(shared, host.HexLen, at.branch); at.branch != "" && at.branch != branch && !changed {
+		value, _, _ := refs.Value(host, at.branch)
+		left = left || value != at.id
+	}
+	if !left {
+		return nil
+	}
+	names := []string{path.Join(rel, "HEAD"), path.Join(rel, "logs/HEAD"), path.Join(rel, indexFile)}
+	if now == branch && branch != "" {
+		names = append(names, path.Join(common, branch), path.Join(common, "logs", branch))
+	}
+	for _, name := range names {
+		if dir, err := fsat.Kernel().Open(upper, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath); err == nil {
+			err = unix.Unlinkat(dir, path.Base(name), 0)
+			unix.Close(dir)
+			if err != nil && err != unix.ENOENT {
+				return &os.PathError{Op: "remove", Path: filepath.Join(l.Upper(), name), Err: err}
+			}
+		}
+	}
+	return nil
 }
 
 // hasOperation reports whether a directory of the upper layer has a state that includes its

@@ -119,3 +119,39 @@ func (l *Layer) sameHead(up int, git string) bool {
 	has, err := os.ReadFile(filepath.Join(git, "HEAD"))
 	return err == nil && strings.TrimSpace(string(has)) == strings.TrimSpace(string(seen))
 }
+
+// seen is a HEAD as commands see it.
+type seen struct {
+	branch string // "" if it is detached
+	id     string // "" if the branch is not there yet
+	known  bool
+}
+
+// headSeen returns the HEAD to which the index belongs in a directory of the upper layer.
+func (l *Layer) headSeen(up, upper int, host refs.Host) seen {
+	branch, began, known := l.began(host.Git)
+	at := seen{branch: branch, id: began, known: known}
+	if id, target, changed := refs.InLayer(up, host.HexLen, "HEAD"); changed {
+		at = seen{branch: target, id: id, known: true}
+	} else if !known {
+		return seen{}
+	}
+	if at.branch == "" {
+		return at
+	}
+	id, target, changed := refs.InLayer(upper, host.HexLen, at.branch)
+	switch {
+	case target != "":
+		return seen{branch: at.branch}
+	case changed:
+		at.id = id
+	case at.branch == branch:
+		at.id = began
+	default: // it is as the host had it then
+		at.id = refs.CheckedOut(up, host.HexLen, at.branch)
+		if at.id == "" {
+			at.id, _, _ = refs.Value(host, at.branch)
+		}
+	}
+	return at
+}

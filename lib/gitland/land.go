@@ -227,7 +227,7 @@ func (l *Layer) tidyUp(out *landed) error {
 		}
 	}
 	maps.DeleteFunc(out.Trees, func(rel, _ string) bool { return !slices.Contains(out.Keep, path.Join(rel, indexFile)) })
-	out.Refs, out.Began, out.Marks, out.Files, out.Held, out.Phase = nil, nil, nil, nil, held, tidying
+	out.Refs, out.Began, out.Marks, out.Files, out.Moves, out.Held, out.Phase = nil, nil, nil, nil, nil, held, tidying
 	err := error(nil)
 	if out.empty() {
 		err = os.Rename(filepath.Join(l.Dir, recordFile), filepath.Join(l.Dir, tidyFile))

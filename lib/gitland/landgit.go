@@ -31,11 +31,10 @@ type landing struct {
 	indexes func() *indexes   // waits for the command's index and the host's
 	out     *landed
 
-	mine     string        // the commit of the command's HEAD, as far as known
+	mine     seen          // the command's HEAD
 	after    string        // the commit of HEAD after the landing, as far as known
 	leading  []string      // HEAD, and the branches to which it leads, before and after
-	locked   bool          // was is known
-	was      string        // the commit of the host's HEAD before it moves
+	was      *string       // the tree of the host's HEAD before it moves
 	stays    bool          // HEAD, or a branch to which it leads, has not landed
 	underWay bool          // HEAD and the index belong to a state that the host's git must not see
 	branch   string        // which belongs to that state too, or ""
@@ -75,7 +74,7 @@ func (n *landing) land() (err error) {
 		}
 		return err
 	}
-	n.mine, n.after = n.headSeen(), headID(n.up, n.upper, n.host)
+	n.mine, n.after = n.layer.headSeen(n.up, n.upper, n.host), headID(n.up, n.upper, n.host)
 	_, branch, others := leads(n.host)
 	n.leading = append(others, "HEAD", branch, headOf(n.up, n.host))
 	o := n.stateOptions()
@@ -83,6 +82,7 @@ func (n *landing) land() (err error) {
 		return err
 	}
 	n.keepWork()
+	n.resume()
 	gitlock.Sweep(filepath.Join(n.git, indexFile))
 	n.unlock = func() {}
 	defer func() {
@@ -99,6 +99,9 @@ func (n *landing) land() (err error) {
 	if !landed {
 		err = errors.Join(err, n.followHead())
 	}
+	if err == nil {
+		delete(n.out.Moves, n.rel)
+	}
 	if _, known := n.out.Trees[n.rel]; !known && n.out.keeps(path.Join(n.rel, indexFile)) {
 		n.baseIs(n.treeOf(n.begun()))
 	}
@@ -111,30 +114,6 @@ func (n *landing) begun() string {
 		return id
 	}
 	return n.beganAt()
-}
-
-// branchSeen returns the branch to which HEAD leads as the command sees it, or "".
-func (n *landing) branchSeen() string {
-	branch, _, known := n.layer.began(n.git)
-	if _, err := fsat.Lstat(n.up, "HEAD"); err == nil || !known {
-		return headOf(n.up, n.host)
-	}
-	return branch
-}
-
-// headSeen returns the commit of HEAD as the command sees it, as far as known.
-func (n *landing) headSeen() string {
-	name, dir := n.branchSeen(), n.upper
-	if name == "" {
-		name, dir = "HEAD", n.up
-	}
-	if text, err := readSmall(dir, name, unix.O_NOFOLLOW); err == nil {
-		return strings.TrimSpace(string(text))
-	}
-	if branch, id, known := n.layer.began(n.git); known && branch == n.branchSeen() {
-		return id
-	}
-	return headID(n.up, n.upper, n.host)
 }
 
 // landWork lands states and the index. It reports whether the index is that of HEAD.

@@ -2,7 +2,6 @@ package gitland
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -199,6 +198,44 @@ func (n *landing) baseIs(tree string) {
 	n.out.Trees[n.rel] = tree
 }
 
+// headTree returns the tree of the HEAD to which the command's index belongs.
+func (n *landing) headTree() string {
+	if !n.mine.known {
+		return n.treeOf(headNow(n.host))
+	}
+	return n.treeOf(n.mine.id)
+}
+
+// move is a HEAD that has been moved, and whose index may not have followed: the process was killed.
+type move struct {
+	Tree  string `json:"tree"`  // before
+	Index string `json:"index"` // identity of the host's index then
+}
+
+// noteMove notes that HEAD moves.
+func (n *landing) noteMove() error {
+	if n.out.Moves == nil {
+		n.out.Moves = map[string]move{}
+	}
+	n.out.Moves[n.rel] = move{*n.was, indexIdentity(n.git)}
+	return n.layer.save(n.out.record)
+}
+
+// resume takes up a move of a process that was killed.
+func (n *landing) resume() {
+	if m, is := n.out.Moves[n.rel]; is && m.Index == indexIdentity(n.git) {
+		n.was = &m.Tree
+	}
+}
+
+func indexIdentity(git string) string {
+	var st unix.Stat_t
+	if unix.Lstat(filepath.Join(git, indexFile), &st) != nil {
+		return ""
+	}
+	return fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim)
+}
+
 // treeOf returns the tree of a commit, or "".
 func (n *landing) treeOf(commit string) string {
 	if trees := n.guard().treesOf([]string{commit}); commit != "" && len(trees) > 0 {
@@ -264,7 +301,7 @@ func (n *landing) wholeIndex() (why string, err error) {
 				return "", err
 			}
 		}
-		n.baseIs(n.treeOf(cmp.Or(n.mine, headNow(n.host))))
+		n.baseIs(n.headTree())
 		out.Files[rel] = x.version
 		return "", nil
 	}
@@ -293,7 +330,7 @@ func (n *landing) wholeIndex() (why string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot land the index: %w", err)
 	}
-	n.baseIs(n.treeOf(cmp.Or(n.mine, headNow(n.host))))
+	n.baseIs(n.headTree())
 	out.Files[rel] = x.version
 	return "", nil
 }
@@ -301,8 +338,11 @@ func (n *landing) wholeIndex() (why string, err error) {
 // followHead gives the host's index the difference that HEAD has moved by, if no index of the command's has
 // landed with it. With the old index the user's next commit would take the difference back.
 func (n *landing) followHead() error {
-	was, now := n.treeOf(n.was), n.treeOf(headNow(n.host))
-	if !n.locked || was == now || n.before().workTree == "" {
+	if n.was == nil || n.before().workTree == "" {
+		return nil
+	}
+	was, now := *n.was, n.treeOf(headNow(n.host))
+	if was == now {
 		return nil
 	}
 	if n.lock == nil {
@@ -426,7 +466,7 @@ func (n *landing) newSubmodules(old, now string) (list []index.Entry, err error)
 
 // tellBoth tells of files that the host and the command have staged, each with another change.
 func (n *landing) tellBoth(paths []string) {
-	n.out.tell("the host has staged another change of %q%s meanwhile: its index keeps that, without the command's; git add -- %s takes the file as it is", paths[0], andMore(len(paths)-1), shellword.Word(paths[0]))
+	n.out.tell("the host has staged another change of %q%s meanwhile, or committed one: its index keeps that, without the command's; git add -- %s takes the file as it is", paths[0], andMore(len(paths)-1), shellword.Word(paths[0]))
 }
 
 // differing collects the files of directories that differ in two trees, each "" or an ID.
@@ -614,18 +654,16 @@ func (h *hostIndex) same() bool {
 func (n *landing) merge(x *indexes) (why string, err error) {
 	hexLen, db := n.repo.hexLen(), n.repo.objects
 	now := n.treeOf(headNow(n.host))
-	own, host := n.treeOf(n.mine), now
-	if n.locked {
-		host = n.treeOf(n.was)
+	host := now
+	if n.was != nil {
+		host = *n.was
 	}
 	began, known := n.out.Trees[n.rel]
 	if !known {
 		began = n.treeOf(n.begun())
 	}
-	switch {
-	case n.mine == "":
-		own = now
-	case own != now && !n.repo.isAncestor(n.mine, headNow(n.host)): // its commits are kept apart, and their changes are staged
+	own := n.treeOf(n.mine.id)
+	if own != now && !(n.mine.known && n.repo.isAncestor(n.mine.id, headNow(n.host))) { // its commits are kept apart, and their changes are staged
 		own = began
 	}
 	if same := began == host && own == now; x.isBase && same {

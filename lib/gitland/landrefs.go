@@ -181,7 +181,15 @@ func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.R
 	} else {
 		n.unlock = unlock
 	}
-	n.locked, n.was = true, headNow(n.host)
+	if n.was == nil {
+		was := n.treeOf(headNow(n.host))
+		n.was = &was
+	}
+	if slices.ContainsFunc(rest, moves) {
+		if err := n.noteMove(); err != nil {
+			return results, err
+		}
+	}
 	others, err := refs.Apply(n.host, rest, o)
 	return append(results, others...), err
 }
@@ -227,7 +235,7 @@ func (n *landing) inherits(changes []refs.Change) (why string, err error) {
 		case c.Aside != "":
 			continue
 		case c.Name == "HEAD":
-			id = n.mine
+			id = n.mine.id
 		case c.Name != branch && !slices.Contains(others, c.Name):
 			continue
 		}

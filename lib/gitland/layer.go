@@ -206,6 +206,7 @@ type record struct {
 	Began  map[string]string                `json:"began,omitempty"`  // values of references, by path, before the first one landed
 	Files  map[string]string                `json:"files,omitempty"`  // digests of other files that have landed
 	Trees  map[string]string                `json:"trees,omitempty"`  // of the HEAD to which the base of an index belongs, by git directory; without one, as the commands began
+	Moves  map[string]move                  `json:"moves,omitempty"`  // of the HEADs of git directories
 	Torn   []string                         `json:"torn,omitempty"`   // git directories in which the host may have been committing then
 	Config map[string]string                `json:"config,omitempty"` // digests of the host's configs for which the layer's were kept
 	Told   []string                         `json:"told,omitempty"`   // messages already given
@@ -325,7 +326,7 @@ func (l *Layer) begin() error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	s := record{Since: since, Base: config, Torn: torn, Config: old.Config, Told: old.Told, GitDir: id, Place: l.GitDir, Keep: old.Keep, Held: old.Held, Waits: old.Waits, Phase: used}
+	s := record{Since: since, Base: config, Torn: torn, Config: old.Config, Told: old.Told, GitDir: id, Place: l.GitDir, Keep: old.Keep, Held: old.Held, Waits: old.Waits, Trees: old.Trees, Phase: used}
 	for rel, digest := range old.Config {
 		now, err := os.ReadFile(filepath.Join(l.GitDir, rel))
 		if err == nil && digestOf(now) == digest {

@@ -115,10 +115,14 @@ func (s *sides) merge(heads *Heads) result {
 	case len(o.content().entries) > 0: // where there is none, an intent to add it is no change
 		b, h = b.content(), h.content()
 	}
+	ofNow, moved := false, false
+	if heads != nil { // own is a change of Now; the user has committed another version since base
+		ofNow, moved = heads.Own.same(heads.Now), !heads.Host.same(heads.Base)
+	}
 	taken, whole, both := h, s.host, false
 	switch {
 	case o.alike(b):
-	case h.alike(b), h.alike(o), heads != nil && s.host.content().alike(s.now) && heads.Own.ID == heads.Now.ID && heads.Own.Mode == heads.Now.Mode: // own is a change of Now
+	case h.alike(b) && (ofNow || !moved), h.alike(o), ofNow && s.host.content().alike(s.now):
 		taken, whole = o, s.own
 	default:
 		both = true
@@ -128,6 +132,8 @@ func (s *sides) merge(heads *Heads) result {
 	}
 	return result{side: whole, flags: s.flags(whole, both), fresh: len(s.host.entries) == 0, both: both}
 }
+
+func (e Entry) same(other Entry) bool { return e.Mode == other.Mode && e.ID == other.ID }
 
 // follow returns the version of Now, with stat data if an index has them. Of a file that Now does not
 // have, the intent to add it stays.

@@ -94,6 +94,50 @@ func (l layer) open(name string) (fd int, hidden bool, err error) {
 	return fd, hidden || overlay.IsOpaque(fd), nil
 }
 
+// InLayer returns the value of a reference in a layer: an ID, the name of another reference, or neither if
+// commands have deleted it. known is false if they have not changed it, or it cannot be read.
+func InLayer(upper, hexLen int, name string) (id, target string, known bool) {
+	l := layer{upper}
+	f, err := l.read(name, maxRef)
+	if err != nil {
+		return "", "", false
+	}
+	if f.exists {
+		v, err := parseValue(f.data, hexLen)
+		return v.id, v.target, err == nil
+	}
+	packed, err := l.read("packed-refs", maxPacked)
+	if err != nil || !packed.exists {
+		return "", "", err == nil && f.hidden
+	}
+	packs, err := parsePacked(packed.data, hexLen)
+	if err != nil {
+		return "", "", false
+	}
+	id = packs.get(name)
+	return id, "", id != "" || f.hidden
+}
+
+// CheckedOut returns the commit with which commands have checked out a branch, by the end of HEAD's log in a
+// layer, or "".
+func CheckedOut(up, hexLen int, branch string) string {
+	f, err := layer{up}.read(headLog, maxLog)
+	if err != nil {
+		return ""
+	}
+	text := strings.TrimRight(f.data, "\n")
+	entry, message, _ := strings.Cut(text[strings.LastIndexByte(text, '\n')+1:], "\t")
+	fields := strings.Fields(entry)
+	if len(fields) < 2 || !strings.HasPrefix(message, "checkout: moving from ") || !strings.HasSuffix(message, " to "+strings.TrimPrefix(branch, heads)) {
+		return ""
+	}
+	id, ok := parseID(fields[1], hexLen)
+	if !ok {
+		return ""
+	}
+	return id
+}
+
 // Unpack gives references of a layer that no command uses files of their own, if only its packed-refs
 // has them. It leaves out a name below another reference's.
 func Unpack(upper, hexLen int, names []string) error {
