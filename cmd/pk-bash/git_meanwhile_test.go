@@ -131,6 +131,18 @@ func TestUserAndCommandMeanwhile(t *testing.T) {
 			"test -e .git/MERGE_HEAD; git ls-files -u | wc -l", "3\n",
 		},
 		{
+			"references that the command packs", ":", "echo n >n; git add n; git commit -qm n", "until test $(git log -1 --format=%s) = n; do sleep 0.05; done; echo h >h; git add h; git commit -qm h", "git pack-refs --all", "",
+			"git status --porcelain -- n h; git log -2 --format=%s", "h\nn\n",
+		},
+		{
+			"the user makes the first commit", "rm -rf .git wt mod; git init -q", ":", "echo h >h; git add h; git commit -qm h", "echo n >n; git add n", "",
+			"git diff --cached --name-status", "A\tn\n",
+		},
+		{
+			"a branch that the command has checked out", ":", "git checkout -q topic 2>/dev/null", "until test $(git symbolic-ref HEAD) = refs/heads/topic; do sleep 0.05; done; echo h >h; git add h; git commit -qm h", "echo n >n; git add n", "",
+			"git diff --cached --name-status; git log -1 --format=%s", "A\tn\nh\n",
+		},
+		{
 			"a commit that the user takes back to the index", ":", "echo e >.envrc; git add -f .envrc; echo 1 >>a.txt; git commit -qm 1 a.txt", "until test $(git log -1 --format=%s) = 1; do sleep 0.05; done; git reset -q --soft HEAD~1", "git update-index --refresh -q", "the index",
 			"git diff --cached --name-only", "a.txt\n",
 		},
@@ -186,6 +198,7 @@ func TestNextCommandFindsTheHostsBranch(t *testing.T) {
 	for _, c := range []struct{ name, first, host, then, want string }{
 		{"a new branch is kept apart", "git checkout -q -b x; echo e >.envrc; git add -f .envrc; git commit -qm e", ":", ":", "refs/heads/main\nsubmodule\n"},
 		{"the user has committed on a branch that the command renames", "git branch -m main trunk", "git commit -q --allow-empty -m h", ":", "refs/heads/main\nh\n"},
+		{"the user commits while a commit waits", "rm -f .git/index.lock; git commit -q --allow-empty -m n", "touch .git/index.lock", "rm .git/index.lock; echo h >h; git add h; git commit -qm h", "refs/heads/main\nh\n"},
 		{"the user switches while a commit waits", "rm -f .git/index.lock; echo n >n; git add n; git commit -qm n", "touch .git/index.lock", "rm .git/index.lock; git checkout -q topic 2>/dev/null", "refs/heads/topic\n3\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -193,7 +206,9 @@ func TestNextCommandFindsTheHostsBranch(t *testing.T) {
 			g := newGround(t, b, template)
 			g.inTwo(t, ":", func() { g.host(t, g.Project, c.host) }, c.first)
 			g.host(t, g.Project, c.then)
-			assert.Equal(t, c.want, g.fence(t, "git symbolic-ref HEAD; git log -1 --format=%s").Stdout)
+			const look = "git symbolic-ref HEAD; git log -1 --format=%s"
+			assert.Equal(t, c.want, g.fence(t, look).Stdout)
+			assert.Equal(t, c.want, g.host(t, g.Project, look))
 			assert.Equal(t, "1\n", g.host(t, g.Project, "git rev-list --count --max-parents=0 --all"))
 		})
 	}

@@ -456,7 +456,7 @@ func (l *List) gitlinks(gitDir string) ([]string, error) {
 		return nil, unlessAbsent(err)
 	}
 	key := fmt.Sprintf("%d %d %d %d %x", st.Dev, st.Ino, st.Size, st.Mtim, checksum(fd, st.Size)) // gitland.Layer's base changes the ctime
-	known := l.links[gitDir]                            // the key comes first
+	known := l.links[gitDir]                                                                      // the key comes first
 	if len(known) > 0 && (l.early || known[0] == key) {
 		return known[1:], nil
 	}

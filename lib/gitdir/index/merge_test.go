@@ -118,9 +118,9 @@ func TestMerge(t *testing.T) {
 		// The user commits.
 		{"the user commits what was staged, the command resets", "f=1122 n=0011", "f=2 n=1", "f=1", "f=2 n=1", "f=2H n=1H", ""},
 		{"the user commits, the command has not seen it", "f=1122 n=0011", "f=1", "f=1", "f=2 n=1", "f=2H n=1H", ""},
-		{"the user commits, the command stages the file", "f=1122", "f=1", "f=3", "f=2", "f=3O", ""},
+		{"the user commits, the command stages the file", "f=1122", "f=1", "f=3", "f=2", "f=2H", "f"},
 		{"the user commits something else than was staged, the command stages", "f=1122", "f=3", "f=4", "f=2", "f=2H", "f"},
-		{"the user commits, the command deletes the file", "f=1122", "f=1", "", "f=2", "", ""},
+		{"the user commits, the command deletes the file", "f=1122", "f=1", "", "f=2", "f=2H", "f"},
 		{"the user commits something else than was staged, the command deletes", "f=1122", "f=3", "", "f=2", "f=2H", "f"},
 		{"a file of Now alone", "n=0001", "", "", "", "n=1", ""},
 		{"a file of Now alone, between others", "b=0001", "a=1 c=1", "a=1 c=1", "a=1 c=1", "a=1H b=1 c=1H", ""},
