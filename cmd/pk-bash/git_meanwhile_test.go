@@ -131,8 +131,8 @@ func TestUserAndCommandMeanwhile(t *testing.T) {
 			"test -e .git/MERGE_HEAD; git ls-files -u | wc -l", "3\n",
 		},
 		{
-			"references that the command packs", ":", "echo n >n; git add n; git commit -qm n", "until test $(git log -1 --format=%s) = n; do sleep 0.05; done; echo h >h; git add h; git commit -qm h", "git pack-refs --all", "",
-			"git status --porcelain -- n h; git log -2 --format=%s", "h\nn\n",
+			"references that the command packs", ":", "echo n >>a.txt; git commit -qam n", "until test $(git log -1 --format=%s) = n; do sleep 0.05; done; echo h >>a.txt; git commit -qam h", "git pack-refs --all; git status --short", "",
+			"git status --porcelain; git log -2 --format=%s", "h\nn\n",
 		},
 		{
 			"the user makes the first commit", "rm -rf .git wt mod; git init -q", ":", "echo h >h; git add h; git commit -qm h", "echo n >n; git add n", "",

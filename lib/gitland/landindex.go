@@ -206,7 +206,7 @@ func (n *landing) headTree() string {
 	return n.treeOf(n.mine.id)
 }
 
-// move is a HEAD that has been moved, and whose index may not have followed: the process was killed.
+// move is noted of a HEAD before it moves: if the process is killed, the index may not have followed.
 type move struct {
 	Tree  string `json:"tree"`  // before
 	Index string `json:"index"` // identity of the host's index then
