@@ -207,7 +207,9 @@ func TestNextCommandFindsTheHostsBranch(t *testing.T) {
 			g.inTwo(t, ":", func() { g.host(t, g.Project, c.host) }, c.first)
 			g.host(t, g.Project, c.then)
 			const look = "git symbolic-ref HEAD; git log -1 --format=%s"
-			assert.Equal(t, c.want, g.fence(t, look).Stdout)
+			got := g.fence(t, look)
+			assert.Equal(t, c.want, got.Stdout)
+			assert.Equal(t, strings.Contains(c.host, "lock"), strings.Contains(got.Stderr, `are dropped; their commit is "refs/pk/command/heads/main"`), got.Stderr)
 			assert.Equal(t, c.want, g.host(t, g.Project, look))
 			assert.Equal(t, "1\n", g.host(t, g.Project, "git rev-list --count --max-parents=0 --all"))
 		})

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -59,7 +60,7 @@ func (l *Layer) keepBase(before *record) (torn []string, err error) {
 	}
 	all := base{}
 	for _, git := range l.gitDirs() {
-		if err := l.leave(git, before.Keep); err != nil {
+		if err := l.leave(git, before); err != nil {
 			return nil, err
 		}
 		copied, err := l.hasIndex(git)
@@ -482,7 +483,8 @@ func (l *Layer) hasIndex(git string) (bool, error) {
 
 // leave removes a HEAD that waits in the upper layer, with its index, if the host has switched or moved the
 // branch meanwhile: on them, the next command would take the host's commits back. Its commit is below refs/pk.
-func (l *Layer) leave(git string, kept []string) error {
+func (l *Layer) leave(git string, before *record) error {
+	kept := before.Keep
 	rel, common := l.rel(git), l.rel(l.common(git))
 	format, _, err := objects.FormatOf(l.common(git))
 	branch, began, known := l.began(git)
@@ -532,6 +534,13 @@ func (l *Layer) leave(git string, kept []string) error {
 			}
 		}
 	}
+	line := "the host has switched, or moved its branch: HEAD and the index, which waited for a lock, are dropped"
+	for _, w := range before.Waits {
+		if w.Git == cmp.Or(rel, ".") {
+			line += fmt.Sprintf("; their commit is %q", w.Ref)
+		}
+	}
+	l.lander.told = append(l.lander.told, line)
 	return nil
 }
 
