@@ -63,7 +63,7 @@ func (l *Layer) keepBase(before *record) (torn []string, err error) {
 		if err := l.leave(git, before); err != nil {
 			return nil, err
 		}
-		copied, err := l.hasIndex(git)
+		copied, err := l.hasOwn(git)
 		is := copied && slices.Contains(before.Torn, git)
 		switch {
 		case err != nil:
@@ -481,44 +481,81 @@ func (l *Layer) hasIndex(git string) (bool, error) {
 	return false, unix.Unlinkat(dir, indexFile, 0)
 }
 
+// hasOwn reports whether the upper layer has an index of a git directory, a HEAD, or a value of the branch to
+// which the HEAD in the base leads: then the base stays as a whole.
+func (l *Layer) hasOwn(git string) (bool, error) {
+	branch, _, known := l.began(git)
+	if upper, up, shared, host, err := l.openLayer(git); err == nil {
+		_, _, head := refs.InLayer(up, host.HexLen, "HEAD")
+		_, _, moved := refs.InLayer(shared, host.HexLen, branch)
+		closeAll(upper, up, shared)
+		if known && (head || branch != "" && moved) {
+			return true, nil
+		}
+	}
+	return l.hasIndex(git)
+}
+
+// openLayer opens the upper layer over the layer's git directory, over another one, and over that which has its
+// branches.
+func (l *Layer) openLayer(git string) (upper, up, shared int, host refs.Host, err error) {
+	format, _, err := objects.FormatOf(l.common(git))
+	if err != nil {
+		return -1, -1, -1, host, err
+	}
+	host = refs.Host{Common: l.common(git), Git: git, HexLen: 2 * format.Size()}
+	if upper, err = l.openUpper(); err != nil {
+		return -1, -1, -1, host, err
+	}
+	up, err = fsat.Kernel().Open(upper, cmp.Or(l.rel(git), "."), unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err == nil {
+		if shared, err = fsat.Kernel().Open(upper, cmp.Or(l.rel(host.Common), "."), unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.Beneath); err != nil {
+			unix.Close(up)
+		}
+	}
+	if err != nil {
+		unix.Close(upper)
+	}
+	return upper, up, shared, host, err
+}
+
+func closeAll(fds ...int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
 // leave removes a HEAD that waits in the upper layer, with its index, if the host has switched or moved the
 // branch meanwhile: on them, the next command would take the host's commits back. Its commit is below refs/pk.
 func (l *Layer) leave(git string, before *record) error {
 	kept := before.Keep
 	rel, common := l.rel(git), l.rel(l.common(git))
-	format, _, err := objects.FormatOf(l.common(git))
 	branch, began, known := l.began(git)
-	if len(kept) == 0 || err != nil || !known {
+	if len(kept) == 0 || !known {
 		return nil
 	}
-	upper, err := l.openUpper()
+	upper, up, shared, host, err := l.openLayer(git)
 	if err != nil {
-		return err
+		return nil // nothing waits there
 	}
-	defer unix.Close(upper)
-	up, err := fsat.Kernel().Open(upper, cmp.Or(rel, "."), unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.Beneath)
-	var shared int
-	if err == nil {
-		defer unix.Close(up)
-		if shared, err = fsat.Kernel().Open(upper, cmp.Or(common, "."), unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.Beneath); err == nil {
-			defer unix.Close(shared)
-		}
+	defer closeAll(upper, up, shared)
+	if hasOperation(up) {
+		return nil
 	}
-	if err != nil || hasOperation(up) {
-		return nil // nothing waits there, or a state does
-	}
-	host := refs.Host{Common: l.common(git), Git: git, HexLen: 2 * format.Size()}
 	at := l.headSeen(up, shared, host)
 	if !slices.ContainsFunc([]string{path.Join(rel, "HEAD"), path.Join(common, branch), path.Join(common, at.branch)}, func(name string) bool { return slices.Contains(kept, name) }) {
 		return nil
 	}
 	id, now, _ := leads(host)
 	left := now != branch || id != began
-	if _, _, changed := refs.InLayer(shared, host.HexLen, at.branch); at.branch != "" && at.branch != branch && !changed {
+	_, _, changed := refs.InLayer(shared, host.HexLen, at.branch)
+	if at.branch != "" && at.branch != branch && !changed {
 		value, _, _ := refs.Value(host, at.branch)
 		left = left || value != at.id
 	}
-	if !left {
+	is := func(w waiting) bool { return w.Git == cmp.Or(rel, ".") && w.ID == at.id }
+	if _, _, own := refs.InLayer(up, host.HexLen, "HEAD"); at.id == "" || !known || !left ||
+		(changed || own && at.branch == "") && at.id != began && !slices.ContainsFunc(before.Waits, is) { // it is not on the host, as in a trial
 		return nil
 	}
 	names := []string{path.Join(rel, "HEAD"), path.Join(rel, "logs/HEAD"), path.Join(rel, indexFile)}
@@ -536,7 +573,7 @@ func (l *Layer) leave(git string, before *record) error {
 	}
 	line := "the host has switched, or moved its branch: HEAD and the index, which waited for a lock, are dropped"
 	for _, w := range before.Waits {
-		if w.Git == cmp.Or(rel, ".") {
+		if is(w) {
 			line += fmt.Sprintf("; their commit is %q", w.Ref)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/objects"
+	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitignore"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitlock"
@@ -208,32 +209,30 @@ func (n *landing) headTree() string {
 
 // move is noted of a HEAD before it moves: if the process is killed, the index may not have followed.
 type move struct {
-	Tree  string `json:"tree"`  // before
-	Index string `json:"index"` // identity of the host's index then
+	Tree string   `json:"tree"` // of HEAD before
+	To   []string `json:"to"`   // commits that HEAD may have then
 }
 
 // noteMove notes that HEAD moves.
-func (n *landing) noteMove() error {
+func (n *landing) noteMove(changes []refs.Change) error {
+	m := move{*n.was, []string{n.mine.id}}
+	for _, c := range changes {
+		if slices.Contains(n.leading, c.Name) {
+			m.To = append(m.To, c.New)
+		}
+	}
 	if n.out.Moves == nil {
 		n.out.Moves = map[string]move{}
 	}
-	n.out.Moves[n.rel] = move{*n.was, indexIdentity(n.git)}
+	n.out.Moves[n.rel] = m
 	return n.layer.save(n.out.record)
 }
 
-// resume takes up a move of a process that was killed.
+// resume takes up the move of a process that was killed.
 func (n *landing) resume() {
-	if m, is := n.out.Moves[n.rel]; is && m.Index == indexIdentity(n.git) {
+	if m, is := n.out.Moves[n.rel]; is && slices.Contains(m.To, headNow(n.host)) {
 		n.was = &m.Tree
 	}
-}
-
-func indexIdentity(git string) string {
-	var st unix.Stat_t
-	if unix.Lstat(filepath.Join(git, indexFile), &st) != nil {
-		return ""
-	}
-	return fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim)
 }
 
 // treeOf returns the tree of a commit, or "".

@@ -186,7 +186,7 @@ func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.R
 		n.was = &was
 	}
 	if slices.ContainsFunc(rest, moves) {
-		if err := n.noteMove(); err != nil {
+		if err := n.noteMove(rest); err != nil {
 			return results, err
 		}
 	}
@@ -256,6 +256,9 @@ func (n *landing) inherits(changes []refs.Change) (why string, err error) {
 func (n *landing) keepLog(name string) {
 	if n.out.keeps(n.path(name)) {
 		n.out.keep = append(n.out.keep, n.path("logs/"+name))
+		if n.git != n.repo.host && slices.Contains(n.leading, name) { // it tells whose branch it is
+			n.out.keep = append(n.out.keep, n.path("logs/HEAD"))
+		}
 	}
 }
 

@@ -54,6 +54,7 @@ func TestTrialKeepsStaged(t *testing.T) {
 		{"the trial stages, the host looks", stage, `touch a; git status`, `true`, "a y", ""},
 		{"the host switches, the trial only looks", refresh, `git checkout -q b2`, refresh, "a b", ""},
 		{"the host switches, the trial has staged", stage, `git checkout -q b2`, refresh, "a b", "the host has another HEAD"},
+		{"the host commits, the trial has committed what was staged", `git commit -q --allow-empty -m t`, `echo staged >h; git add h; git commit -qm h`, refresh, "a h staged", "the host has moved \"refs/heads/main\" meanwhile"},
 		{"the host has no index any more", refresh, `rm .git/index`, `true`, "", ""},
 		{"the host stages after the last command", refresh, `true`, `true; cd -; echo staged >h; git add h; cd ../copy`, "a h staged", ""},
 	} {
