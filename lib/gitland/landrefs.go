@@ -257,7 +257,7 @@ func (n *landing) keepLog(name string) {
 	if n.out.keeps(n.path(name)) {
 		n.out.keep = append(n.out.keep, n.path("logs/"+name))
 		if n.git != n.repo.host && slices.Contains(n.leading, name) { // it tells whose branch it is
-			n.out.keep = append(n.out.keep, n.path("logs/HEAD"))
+			n.out.keep = append(n.out.keep, path.Join(n.rel, "logs/HEAD"))
 		}
 	}
 }
