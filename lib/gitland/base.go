@@ -563,12 +563,13 @@ func (l *Layer) leave(git string, before *record) error {
 		names = append(names, path.Join(common, branch), path.Join(common, "logs", branch))
 	}
 	for _, name := range names {
-		if dir, err := fsat.Kernel().Open(upper, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath); err == nil {
-			err = unix.Unlinkat(dir, path.Base(name), 0)
-			unix.Close(dir)
-			if err != nil && err != unix.ENOENT {
-				return &os.PathError{Op: "remove", Path: filepath.Join(l.Upper(), name), Err: err}
-			}
+		err := removeIn(upper, name)
+		if err == unix.EACCES { // the command has closed a directory
+			openUp(upper, maxOpenUp)
+			err = removeIn(upper, name)
+		}
+		if err != nil && err != unix.EISDIR && !fsat.Absent(err) {
+			return &os.PathError{Op: "remove", Path: filepath.Join(l.Upper(), name), Err: err}
 		}
 	}
 	line := "the host has switched, or moved its branch: HEAD and the index, which waited for a lock, are dropped"
@@ -579,6 +580,15 @@ func (l *Layer) leave(git string, before *record) error {
 	}
 	l.lander.told = append(l.lander.told, line)
 	return nil
+}
+
+func removeIn(upper int, name string) error {
+	dir, err := fsat.Kernel().Open(upper, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	return unix.Unlinkat(dir, path.Base(name), 0)
 }
 
 // hasOperation reports whether a directory of the upper layer has a state that includes its
