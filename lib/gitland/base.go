@@ -60,10 +60,11 @@ func (l *Layer) keepBase(before *record) (torn []string, err error) {
 	}
 	all := base{}
 	for _, git := range l.gitDirs() {
-		if err := l.leave(git, before); err != nil {
-			return nil, err
+		left, err := l.leave(git, before)
+		copied := false
+		if err == nil && !left {
+			copied, err = l.hasOwn(git)
 		}
-		copied, err := l.hasOwn(git)
 		is := copied && slices.Contains(before.Torn, git)
 		switch {
 		case err != nil:
@@ -527,27 +528,28 @@ func closeAll(fds ...int) {
 
 // leave removes a HEAD that waits in the upper layer, with its index, if the host has switched or moved the
 // branch meanwhile: on them, the next command would take the host's commits back. Its commit is below refs/pk.
-func (l *Layer) leave(git string, before *record) error {
+// It reports whether it has.
+func (l *Layer) leave(git string, before *record) (left bool, err error) {
 	kept := before.Keep
 	rel, common := l.rel(git), l.rel(l.common(git))
 	branch, began, known := l.began(git)
 	if len(kept) == 0 || !known {
-		return nil
+		return false, nil
 	}
 	upper, up, shared, host, err := l.openLayer(git)
 	if err != nil {
-		return nil // nothing waits there
+		return false, nil // nothing waits there
 	}
 	defer closeAll(upper, up, shared)
 	if hasOperation(up) {
-		return nil
+		return false, nil
 	}
 	at := l.headSeen(up, shared, host)
 	if !slices.ContainsFunc([]string{path.Join(rel, "HEAD"), path.Join(common, branch), path.Join(common, at.branch)}, func(name string) bool { return slices.Contains(kept, name) }) {
-		return nil
+		return false, nil
 	}
 	id, now, _ := leads(host)
-	left := now != branch || id != began
+	left = now != branch || id != began
 	_, _, changed := refs.InLayer(shared, host.HexLen, at.branch)
 	if at.branch != "" && at.branch != branch && !changed {
 		value, _, _ := refs.Value(host, at.branch)
@@ -556,7 +558,7 @@ func (l *Layer) leave(git string, before *record) error {
 	is := func(w waiting) bool { return w.Git == cmp.Or(rel, ".") && w.ID == at.id }
 	if _, _, own := refs.InLayer(up, host.HexLen, "HEAD"); at.id == "" || !known || !left ||
 		(changed || own && at.branch == "") && at.id != began && !slices.ContainsFunc(before.Waits, is) { // it is not on the host, as in a trial
-		return nil
+		return false, nil
 	}
 	names := []string{path.Join(rel, "HEAD"), path.Join(rel, "logs/HEAD"), path.Join(rel, indexFile)}
 	if now == branch && branch != "" {
@@ -569,7 +571,7 @@ func (l *Layer) leave(git string, before *record) error {
 			err = removeIn(upper, name)
 		}
 		if err != nil && err != unix.EISDIR && !fsat.Absent(err) {
-			return &os.PathError{Op: "remove", Path: filepath.Join(l.Upper(), name), Err: err}
+			return false, &os.PathError{Op: "remove", Path: filepath.Join(l.Upper(), name), Err: err}
 		}
 	}
 	line := "the host has switched, or moved its branch: HEAD and the index, which waited for a lock, are dropped"
@@ -579,7 +581,7 @@ func (l *Layer) leave(git string, before *record) error {
 		}
 	}
 	l.lander.told = append(l.lander.told, line)
-	return nil
+	return true, nil
 }
 
 func removeIn(upper int, name string) error {

@@ -82,7 +82,6 @@ func (n *landing) land() (err error) {
 		return err
 	}
 	n.keepWork()
-	n.resume()
 	gitlock.Sweep(filepath.Join(n.git, indexFile))
 	n.unlock = func() {}
 	defer func() {
@@ -92,16 +91,21 @@ func (n *landing) land() (err error) {
 		}
 		n.unlock()
 	}()
+	if err := n.resume(); err != nil {
+		return err
+	}
 	landed := false
 	if err = n.landRefs(); err == nil && (n.last || !n.underWay) {
 		landed, err = n.landWork(o)
 	}
+	ferr := error(nil)
 	if !landed {
-		err = errors.Join(err, n.followHead())
+		ferr = n.followHead()
 	}
-	if err == nil {
+	if ferr == nil {
 		delete(n.out.Moves, n.rel)
 	}
+	err = errors.Join(err, ferr)
 	if _, known := n.out.Trees[n.rel]; !known && n.out.keeps(path.Join(n.rel, indexFile)) {
 		n.baseIs(n.treeOf(n.begun()))
 	}

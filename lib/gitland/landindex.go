@@ -228,11 +228,19 @@ func (n *landing) noteMove(changes []refs.Change) error {
 	return n.layer.save(n.out.record)
 }
 
-// resume takes up the move of a process that was killed.
-func (n *landing) resume() {
-	if m, is := n.out.Moves[n.rel]; is && slices.Contains(m.To, headNow(n.host)) {
+// resume completes the move of a process that was killed. What the index has already stays.
+func (n *landing) resume() error {
+	m, is := n.out.Moves[n.rel]
+	if is && slices.Contains(m.To, headNow(n.host)) {
 		n.was = &m.Tree
+		if err := n.followHead(); err != nil {
+			return err
+		}
+		n.indexes() // of the host's before
+		n.was, n.indexes = nil, n.readIndexes()
 	}
+	delete(n.out.Moves, n.rel)
+	return nil
 }
 
 // treeOf returns the tree of a commit, or "".
