@@ -63,7 +63,7 @@ func (j *fakeJob) poke() {
 }
 
 // kill ends the job. One signal can miss the program that sh starts: dash blocks all signals
-// before it forks, and the new process does not inherit those that arrived meanwhile.
+// before it forks, and the new process does not inherit the ones that are pending.
 func (j *fakeJob) kill() {
 	for {
 		_ = syscall.Kill(-j.cmd.Process.Pid, syscall.SIGTERM)

@@ -219,7 +219,7 @@ func (s *setting) transport() string {
 	return name
 }
 
-// ownTransports are those that git does itself, or finds in its own directory before PATH.
+// ownTransports are done by git itself, or by a program in its own directory, which comes before PATH.
 var ownTransports = []string{"http", "https", "ftp", "ftps", "file", "ssh", "git", "git+ssh", "ssh+git", "ext", "fd"}
 
 // remote gathers the files of a repository on this machine: git runs its hooks in a push.

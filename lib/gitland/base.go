@@ -530,10 +530,9 @@ func closeAll(fds ...int) {
 // branch meanwhile: on them, the next command would take the host's commits back. Its commit is below refs/pk.
 // It reports whether it has.
 func (l *Layer) leave(git string, before *record) (left bool, err error) {
-	kept := before.Keep
 	rel, common := l.rel(git), l.rel(l.common(git))
 	branch, began, known := l.began(git)
-	if len(kept) == 0 || !known {
+	if len(before.Keep) == 0 || !known {
 		return false, nil
 	}
 	upper, up, shared, host, err := l.openLayer(git)
@@ -545,7 +544,7 @@ func (l *Layer) leave(git string, before *record) (left bool, err error) {
 		return false, nil
 	}
 	at := l.headSeen(up, shared, host)
-	if !slices.ContainsFunc([]string{path.Join(rel, "HEAD"), path.Join(common, branch), path.Join(common, at.branch)}, func(name string) bool { return slices.Contains(kept, name) }) {
+	if !slices.ContainsFunc([]string{path.Join(rel, "HEAD"), path.Join(common, branch), path.Join(common, at.branch)}, func(name string) bool { return slices.Contains(before.Keep, name) }) {
 		return false, nil
 	}
 	id, now, _ := leads(host)
@@ -556,7 +555,7 @@ func (l *Layer) leave(git string, before *record) (left bool, err error) {
 		left = left || value != at.id
 	}
 	is := func(w waiting) bool { return w.Git == cmp.Or(rel, ".") && w.ID == at.id }
-	if _, _, own := refs.InLayer(up, host.HexLen, "HEAD"); at.id == "" || !known || !left ||
+	if _, _, own := refs.InLayer(up, host.HexLen, "HEAD"); at.id == "" || !left ||
 		(changed || own && at.branch == "") && at.id != began && !slices.ContainsFunc(before.Waits, is) { // it is not on the host, as in a trial
 		return false, nil
 	}

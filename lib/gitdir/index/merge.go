@@ -11,7 +11,7 @@ import (
 )
 
 // Heads are the versions of a path in four commits: of a version that is missing, Mode is 0. Modes are
-// those that an index has. Flags count in Now alone, for a path that no index has.
+// as in an index. Flags count in Now alone, for a path that no index has.
 type Heads struct{ Base, Own, Host, Now Entry }
 
 // Merge returns the text of the host's index with the changes that the command has staged in its own

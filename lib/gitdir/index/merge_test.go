@@ -218,7 +218,7 @@ func TestMergeRefuses(t *testing.T) {
 	assert.NotNil(t, text, "it is not in the result")
 }
 
-// Git says what the result has staged.
+// Git lists the staged changes of the result.
 func TestMergeInGit(t *testing.T) {
 	for _, test := range []struct{ name, before, command, user, want string }{
 		{"a commit of the command", ":", "commit f g n", ":", ""},
