@@ -73,7 +73,7 @@ func TestSettings(t *testing.T) {
 
 // alone is the warning about a repository that the command has made.
 func alone(repository string) string {
-	return fmt.Sprintf("pk-bwrap: warning: git: the repository %q works in the sandbox alone until: pk-fs git-adopt %q\n", repository, repository)
+	return fmt.Sprintf("pk-bwrap: warning: git: the repository %q works in the sandbox alone until: pk-fs git-adopt %s\n", repository, repository)
 }
 
 // Each attack is a script that prints "in" when it succeeds.
