@@ -31,6 +31,15 @@ func headNow(host refs.Host) string {
 	return id
 }
 
+// headLanded returns the commit of the host's HEAD after it has moved: git reset --soft moves it on without the
+// lock of the index.
+func (n *landing) headLanded() string {
+	if n.moved != "" {
+		return n.moved
+	}
+	return headNow(n.host)
+}
+
 // beganAt returns the commit of the host's HEAD before the commands began.
 func (r *repository) beganAt(host refs.Host, rel string, out *landed) string {
 	id, branch, _ := refs.Value(host, "HEAD")

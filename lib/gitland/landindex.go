@@ -231,13 +231,13 @@ func (n *landing) noteMove(changes []refs.Change) error {
 // resume completes the move of a process that was killed. What the index has already stays.
 func (n *landing) resume() error {
 	m, is := n.out.Moves[n.rel]
-	if is && slices.Contains(m.To, headNow(n.host)) {
-		n.was = &m.Tree
+	if head := headNow(n.host); is && slices.Contains(m.To, head) {
+		n.was, n.moved = &m.Tree, head
 		if err := n.followHead(); err != nil {
 			return err
 		}
 		n.indexes() // of the host's before
-		n.was, n.indexes = nil, n.readIndexes()
+		n.was, n.moved, n.indexes = nil, "", n.readIndexes()
 	}
 	delete(n.out.Moves, n.rel)
 	return nil
@@ -348,7 +348,7 @@ func (n *landing) followHead() error {
 	if n.was == nil || n.before().workTree == "" {
 		return nil
 	}
-	was, now := *n.was, n.treeOf(headNow(n.host))
+	was, now := *n.was, n.treeOf(n.headLanded())
 	if was == now {
 		return nil
 	}
@@ -660,7 +660,8 @@ func (h *hostIndex) same() bool {
 // command began, or it belongs to another HEAD. It returns why that is not possible, or "".
 func (n *landing) merge(x *indexes) (why string, err error) {
 	hexLen, db := n.repo.hexLen(), n.repo.objects
-	now := n.treeOf(headNow(n.host))
+	head := n.headLanded()
+	now := n.treeOf(head)
 	host := now
 	if n.was != nil {
 		host = *n.was
@@ -670,7 +671,7 @@ func (n *landing) merge(x *indexes) (why string, err error) {
 		began = n.treeOf(n.begun())
 	}
 	own := n.treeOf(n.mine.id)
-	if own != now && !(n.mine.known && n.repo.isAncestor(n.mine.id, headNow(n.host))) { // its commits are kept apart, and their changes are staged
+	if own != now && !(n.mine.known && n.repo.isAncestor(n.mine.id, head)) { // its commits are kept apart, and their changes are staged
 		own = began
 	}
 	if same := began == host && own == now; x.isBase && same {

@@ -1,6 +1,7 @@
 package gitland
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,6 +82,26 @@ func TestIndexOfSparseCheckout(t *testing.T) {
 			assert.Equal(t, row.skipped, strings.Join(skipped, " "))
 		})
 	}
+}
+
+// The user takes a commit back to the index once it has landed, for which git does not lock that.
+func TestHeadThatIsMovedBack(t *testing.T) {
+	g := newGround(t)
+	g.Sh(`repo .; echo 1 >a; git add a; git commit -qm a`)
+	l := g.mount(g.Root+"-layers", `echo 2 >a; git commit -qam b; rm .git/index`)
+	require.NoError(t, unix.Mknod(l.Upper()+"/index", unix.S_IFCHR, 0))
+	branch := g.Path(".git/refs/heads/main")
+	was, err := os.ReadFile(branch)
+	require.NoError(t, err)
+	moved := make(chan error)
+	go func() {
+		for now := was; bytes.Equal(now, was); now, _ = os.ReadFile(branch) {
+		}
+		moved <- os.WriteFile(branch, was, 0o644)
+	}()
+	assert.Len(t, g.landed(l), 1)
+	require.NoError(t, <-moved)
+	assert.Equal(t, "a", g.Git(".", "diff", "--cached", "--name-only"))
 }
 
 func TestIndexThatIsNone(t *testing.T) {

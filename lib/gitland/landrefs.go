@@ -190,7 +190,17 @@ func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.R
 			return results, err
 		}
 	}
+	_, branch, leading := leads(n.host)
 	others, err := refs.Apply(n.host, rest, o)
+	for _, c := range others {
+		switch {
+		case c.Outcome != refs.Landed:
+		case c.Name == "HEAD":
+			n.moved = n.mine.id
+		case n.moved == "" && (c.Name == branch || slices.Contains(leading, c.Name)):
+			n.moved = c.New
+		}
+	}
 	return append(results, others...), err
 }
 
