@@ -95,9 +95,9 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 			}
 			id := ids[0]
 			switch {
-			case name == "HEAD" && id != "" && known && commit != began && !r.isAncestor(h.id, id) && start != h.branch:
+			case name == "HEAD" && known && commit != began && !r.isAncestor(h.id, id) && start != h.branch:
 				c.Aside = "the host has switched meanwhile"
-			case name == "HEAD" && id != "" && known && commit != began && !r.isAncestor(h.id, id):
+			case name == "HEAD" && known && commit != began && !r.isAncestor(h.id, id):
 				c.Aside = "the host has committed meanwhile"
 			case name == "HEAD" && c.Target != "" && c.Target != h.branch && g.usedElsewhere(c.Target, git) != "":
 				c.Aside = fmt.Sprintf("%q has checked out %q", g.usedElsewhere(c.Target, git), c.Target)

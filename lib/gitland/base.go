@@ -94,6 +94,45 @@ func (l *Layer) keepBase(before *record) (torn []string, err error) {
 	return torn, nil
 }
 
+// notePacked copies the host's packed-refs, as the commands begin.
+func (l *Layer) notePacked() error {
+	for _, git := range l.gitDirs() {
+		if l.common(git) != git {
+			continue
+		}
+		file, noted := filepath.Join(git, "packed-refs"), l.packedThen(git)
+		var is, was unix.Stat_t
+		if err := unix.Stat(file, &is); err != nil {
+			if err := os.Remove(noted); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			continue
+		}
+		if unix.Stat(noted, &was) == nil && is.Size == was.Size && is.Mtim == was.Mtim {
+			continue
+		}
+		data, err := os.ReadFile(file)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(noted), 0o755)
+		}
+		if err == nil {
+			err = fsat.WriteFile(noted, data)
+		}
+		if err == nil {
+			err = unix.UtimesNano(noted, []unix.Timespec{is.Mtim, is.Mtim})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// packedThen is the copy of the packed-refs of a git directory.
+func (l *Layer) packedThen(git string) string {
+	return filepath.Join(l.Dir, packedDir, l.rel(git), "packed-refs")
+}
+
 // begunWith lists the HEADs and branches in the base of those of some files that are indexes.
 func (l *Layer) begunWith(files []string) (names []string) {
 	for _, file := range files {
@@ -548,7 +587,7 @@ func (l *Layer) leave(git string, before *record) (left bool, err error) {
 		return false, nil
 	}
 	id, now, _ := leads(host)
-	left = now != branch || id != began
+	left = (now != branch || id != began) && (now != at.branch || id != at.id)
 	_, _, changed := refs.InLayer(shared, host.HexLen, at.branch)
 	if at.branch != "" && at.branch != branch && !changed {
 		value, _, _ := refs.Value(host, at.branch)

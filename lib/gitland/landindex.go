@@ -179,6 +179,10 @@ func (n *landing) acquire() (err error) {
 // landIndex lands the index, and reports whether it is that of HEAD.
 func (n *landing) landIndex() (landed bool, err error) {
 	rel := path.Join(n.rel, indexFile)
+	if own := n.treeOf(n.mine.id); n.moved != "" && n.mine.known && n.indexes() == nil && own != n.treeOf(n.moved) {
+		n.was = &own // to which the host's index belongs, as the command's does
+		return false, nil
+	}
 	why, err := n.wholeIndex()
 	switch {
 	case err != nil:
@@ -243,12 +247,13 @@ func (n *landing) resume() error {
 	return nil
 }
 
-// treeOf returns the tree of a commit, or "".
+// treeOf returns the tree of a commit, and "" without one. If the commit cannot be read it is the commit, which
+// no reader of trees takes for an empty one.
 func (n *landing) treeOf(commit string) string {
 	if trees := n.guard().treesOf([]string{commit}); commit != "" && len(trees) > 0 {
 		return trees[0]
 	}
-	return ""
+	return commit
 }
 
 // Reasons why an index does not land, or a reference.

@@ -190,18 +190,23 @@ func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.R
 			return results, err
 		}
 	}
-	_, branch, leading := leads(n.host)
 	others, err := refs.Apply(n.host, rest, o)
-	for _, c := range others {
-		switch {
-		case c.Outcome != refs.Landed:
-		case c.Name == "HEAD":
-			n.moved = n.mine.id
-		case n.moved == "" && (c.Name == branch || slices.Contains(leading, c.Name)):
-			n.moved = c.New
-		}
+	if slices.ContainsFunc(rest, moves) {
+		n.moved = n.movedTo(others)
 	}
 	return append(results, others...), err
+}
+
+// movedTo returns the commit of the host's HEAD after a landing.
+func (n *landing) movedTo(results []refs.Result) string {
+	id, branch, others := leads(n.host)
+	for _, name := range append(others, branch, "HEAD") {
+		i := slices.IndexFunc(results, func(c refs.Result) bool { return c.Name == name && c.Outcome == refs.Landed && isID(c.New) })
+		if i >= 0 {
+			return results[i].New
+		}
+	}
+	return id
 }
 
 // without leaves some changes for the next command.
@@ -329,7 +334,7 @@ func (n *landing) report(c refs.Result) {
 func (l *lander) refOptions(r *repository, out *landed) refs.Options {
 	return refs.Options{
 		Session: l.layer.Session, Kind: r.objects.Kind, IsAncestor: r.isAncestor, Clean: func(id string) bool { return l.clean(r, id) }, Committer: committer(), Since: time.Unix(0, out.Since),
-		Locking: l.layer.hideLock,
+		Locking: l.layer.hideLock, Packed: l.layer.packedThen(r.host),
 	}
 }
 

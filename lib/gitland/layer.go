@@ -66,6 +66,7 @@ const (
 	savedFile  = "layer"   // a Layer, as JSON
 	onceDir    = "once-"   // begins the name of a layer for one command
 	baseDir    = "base"    // Layer.Base
+	packedDir  = "packed"  // Layer.packedThen
 	nextIndex  = "next"    // an index of the base that is being made
 	oldIndex   = "old-"    // begins the name of an index of the host's that is not needed any more
 )
@@ -321,6 +322,9 @@ func (l *Layer) begin() error {
 			old.Torn = torn
 			return l.save(old)
 		}
+	}
+	if err := l.notePacked(); err != nil {
+		return err
 	}
 	config, err := os.ReadFile(filepath.Join(l.GitDir, "config"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -24,14 +23,17 @@ func (l *Layer) forgetLocks(upper int) {
 		return
 	}
 	defer unix.Close(view)
-	names := []string{"HEAD", "index", "config", "packed-refs", "shallow"}
-	if head, err := os.ReadFile(filepath.Join(l.GitDir, "HEAD")); err == nil {
-		if branch, ok := strings.CutPrefix(strings.TrimSpace(string(head)), "ref: "); ok {
-			names = append(names, branch)
+	for _, git := range append([]string{l.GitDir}, l.GitDirs...) {
+		if !fsat.Within(git, l.GitDir) {
+			continue
 		}
-	}
-	for _, name := range names {
-		l.forgetLock(view, upper, name+".lock")
+		names := []string{"HEAD", "index", "config", "packed-refs", "shallow"}
+		for _, name := range names {
+			l.forgetLock(view, upper, path.Join(l.rel(git), name+".lock"))
+		}
+		if branch := branchOf(git); branch != "" {
+			l.forgetLock(view, upper, path.Join(l.rel(l.common(git)), branch+".lock"))
+		}
 	}
 	l.forgetLocksBelow(view, upper, "refs", maxOpenUp)
 }

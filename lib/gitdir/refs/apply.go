@@ -344,7 +344,7 @@ func (t *transaction) update(it *item) {
 	case c.Target != "" && !t.exists(c.Target):
 		it.fail(fmt.Errorf("it leads to %q, which the host does not have", c.Target))
 		return
-	case c.Aside != "", (c.Moved || now.value != c.oldValue()) && !(now.id != "" && c.New != "" && !t.movedBack(c.start, now.id) && t.forward(now.id, c.New)):
+	case c.Aside != "", c.guessed, (c.Moved || now.value != c.oldValue()) && !(now.id != "" && c.New != "" && !t.movedBack(c.start, now.id) && t.forward(now.id, c.New)):
 		t.keep(it, now.value)
 		return
 	}

@@ -62,9 +62,10 @@ type view struct {
 	*reader
 	layer  layer
 	o      *Options
-	below  string // the path of the worktree's own files
-	packs  packed // the layer's packed-refs
-	packed bool   // the layer has one, or has removed the host's
+	below  string  // the path of the worktree's own files
+	packs  packed  // the layer's packed-refs
+	packed bool    // the layer has one, or has removed the host's
+	then   *packed // the host's as the commands began, once read
 
 	headFile file
 	headErr  error
@@ -362,8 +363,66 @@ func (v *view) change(name string) (*Change, error) {
 	if !known && len(c.Log) == 0 && slices.Contains(olds, seen.id) {
 		return nil, err // packed or copied in the layer, moved by the host
 	}
+	if stale, err := v.guess(c, now); stale || err != nil {
+		return nil, err
+	}
 	c.start = startOf(c, olds)
 	return c, err
+}
+
+// guess looks at a change that only the layer's packed-refs shows: with one reference, git writes all of
+// them there, also those that the host has moved or deleted since. It reports whether the value is the
+// host's of then.
+func (v *view) guess(c *Change, now entry) (stale bool, err error) {
+	_, loose := v.loose[c.Name]
+	_, began := v.o.Began[c.Name]
+	_, landed := v.o.Landed[c.Name]
+	gone := now.value == value{}
+	if loose || !v.packed || c.New == "" || began || landed || !c.Moved && !gone {
+		return false, nil
+	}
+	then, err := v.packedThen()
+	if err != nil {
+		return false, err
+	}
+	was := then.get(c.Name)
+	if len(c.Log) == 0 && (was == c.New || gone && was == "" && v.covered(c.Name)) { // git leaves a whiteout where a file of the host's was
+		return true, nil
+	}
+	switch {
+	case gone:
+		c.Old, c.guessed = was, was != "" || v.covered(c.Name)
+	case was == now.id && !v.covered(c.Name): // the host has packed it anew
+		c.Moved = false
+	default:
+		c.guessed = len(c.Log) == 0
+	}
+	return false, nil
+}
+
+// covered reports whether a whiteout is at the place of a reference, or above it.
+func (v *view) covered(name string) bool {
+	for ; name != "." && !v.hidden[name]; name = path.Dir(name) {
+	}
+	return name != "."
+}
+
+// packedThen returns the host's packed-refs as the commands began.
+func (v *view) packedThen() (packed, error) {
+	if v.then == nil {
+		v.then = &packed{hexLen: v.HexLen}
+		data, err := os.ReadFile(v.o.Packed)
+		if v.o.Packed == "" || notThere(err) {
+			return *v.then, nil
+		}
+		if err != nil {
+			return packed{}, err
+		}
+		if *v.then, err = openPacked(string(data), v.HexLen); err != nil {
+			return packed{}, fmt.Errorf("the copy %q of the host's packed-refs: %w", v.o.Packed, err)
+		}
+	}
+	return *v.then, nil
 }
 
 // startOf returns the ID with which the command started, or "". If the host has moved the

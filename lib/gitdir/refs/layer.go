@@ -118,24 +118,30 @@ func InLayer(upper, hexLen int, name string) (id, target string, known bool) {
 	return id, "", id != "" || f.hidden
 }
 
-// CheckedOut returns the commit with which commands have checked out a branch, by the end of HEAD's log in a
-// layer, or "".
+// CheckedOut returns the commit of HEAD by its log in a layer, if that ends on a branch, or "".
 func CheckedOut(up, hexLen int, branch string) string {
 	f, err := layer{up}.read(headLog, maxLog)
 	if err != nil {
 		return ""
 	}
-	text := strings.TrimRight(f.data, "\n")
-	entry, message, _ := strings.Cut(text[strings.LastIndexByte(text, '\n')+1:], "\t")
-	fields := strings.Fields(entry)
-	if len(fields) < 2 || !strings.HasPrefix(message, "checkout: moving from ") || !strings.HasSuffix(message, " to "+strings.TrimPrefix(branch, heads)) {
-		return ""
+	last := ""
+	for text := strings.TrimRight(f.data, "\n"); text != ""; {
+		at := strings.LastIndexByte(text, '\n') + 1
+		line := text[at:]
+		if text = text[:max(at-1, 0)]; last == "" {
+			last = line
+		}
+		_, message, _ := strings.Cut(line, "\t")
+		if to, is := strings.CutPrefix(message, "checkout: moving from "); is {
+			fields := strings.Fields(last)
+			if !strings.HasSuffix(to, " to "+strings.TrimPrefix(branch, heads)) || len(fields) < 2 {
+				return ""
+			}
+			id, _ := parseID(fields[1], hexLen)
+			return id
+		}
 	}
-	id, ok := parseID(fields[1], hexLen)
-	if !ok {
-		return ""
-	}
-	return id
+	return ""
 }
 
 // Unpack gives references of a layer that no command uses files of their own, if only its packed-refs

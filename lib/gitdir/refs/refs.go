@@ -41,6 +41,7 @@ type Change struct {
 	Log       []LogEntry // only in the layer's log; of refs/stash: all of it
 	logSum    string     // SHA-256 of the layer's log, of HEAD and refs/stash
 	start     string     // the ID with which the command started, as far as the logs show; may be empty
+	guessed   bool       // the layer's packed-refs alone has the new value, which may be the host's of then
 }
 
 // Refused is an entry of the layer that is not a valid change. The name may hold any bytes
@@ -81,6 +82,10 @@ type Options struct {
 	// Began holds values of references with which the command started, in the form of Landed.
 	// One that has that value still is not changed.
 	Began map[string]string
+
+	// Packed is the path of a copy of the host's packed-refs of then. Without such a file there was none, or
+	// it is not known.
+	Packed string
 
 	// Landed holds the values that Apply has landed since then: object IDs, or
 	// "ref: " and a target, or "" for a deletion; the SHA-256 of logs/HEAD and
