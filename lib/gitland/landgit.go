@@ -36,6 +36,7 @@ type landing struct {
 	leading  []string      // HEAD, and the branches to which it leads, before and after
 	was      *string       // the tree of the host's HEAD before it moves
 	moved    string        // the commit to which HEAD has moved
+	ownTree  string        // of the HEAD to which the command's index belongs, once it is merged
 	stays    bool          // HEAD, or a branch to which it leads, has not landed
 	underWay bool          // HEAD and the index belong to a state that the host's git must not see
 	branch   string        // which belongs to that state too, or ""

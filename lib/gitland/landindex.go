@@ -203,14 +203,6 @@ func (n *landing) baseIs(tree string) {
 	n.out.Trees[n.rel] = tree
 }
 
-// headTree returns the tree of the HEAD to which the command's index belongs.
-func (n *landing) headTree() string {
-	if !n.mine.known {
-		return n.treeOf(headNow(n.host))
-	}
-	return n.treeOf(n.mine.id)
-}
-
 // move is noted of a HEAD before it moves: if the process is killed, the index may not have followed.
 type move struct {
 	Tree string   `json:"tree"` // of HEAD before
@@ -313,7 +305,7 @@ func (n *landing) wholeIndex() (why string, err error) {
 				return "", err
 			}
 		}
-		n.baseIs(n.headTree())
+		n.baseIs(n.ownTree)
 		out.Files[rel] = x.version
 		return "", nil
 	}
@@ -342,7 +334,7 @@ func (n *landing) wholeIndex() (why string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot land the index: %w", err)
 	}
-	n.baseIs(n.headTree())
+	n.baseIs(n.ownTree)
 	out.Files[rel] = x.version
 	return "", nil
 }
@@ -413,6 +405,60 @@ func (n *landing) followHead() error {
 		return err
 	}
 	return n.lock.Replace(merged.Encode(), time.Unix(h.stat.Mtim.Unix()))
+}
+
+// merging are files of a commit that the user has not made yet.
+var merging = []string{"MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"}
+
+// staleIndex returns why HEAD must not move with these changes, or "": the user has begun a merge since the
+// commands began, or has staged a version of a file that is neither that of HEAD nor the new one, for which git
+// refuses to move HEAD too (git-read-tree(1), two tree merge). The user's next commit would take back the
+// command's.
+func (n *landing) staleIndex(changes []refs.Change) (why string, err error) {
+	ids := n.headsThen(changes)
+	if len(ids) == 0 {
+		return "", nil
+	}
+	for _, name := range merging {
+		if exists(filepath.Join(n.git, name)) && exists(filepath.Join(n.layer.Base(), n.rel, name)) {
+			return "the host has begun a merge or the like meanwhile", nil
+		}
+	}
+	if n.layer.sameIndex(n.git) {
+		return "", nil
+	}
+	h, err := readHostIndex(n.git, n.repo.hexLen())
+	if err != nil {
+		return "", err
+	}
+	var was, is []index.Entry
+	for _, id := range ids {
+		if err := n.differing(n.treeOf(headNow(n.host)), n.treeOf(id), "", &was, &is); err != nil {
+			return "", err
+		}
+	}
+	hexLen, db := n.repo.hexLen(), n.repo.objects
+	host, err := parseWhole(h.text, n.git, hexLen, db)
+	if err != nil {
+		return "", nil // git on the host cannot commit either
+	}
+	base, err := parseWhole(n.layer.readBase(n.git), n.git, hexLen, db)
+	if err != nil {
+		base = new(index.Index)
+	}
+	known := map[string][]index.Entry{}
+	for _, e := range slices.Concat(was, is) {
+		known[e.Path] = append(known[e.Path], e)
+	}
+	for _, path := range slices.Sorted(maps.Keys(known)) {
+		now, began := host.Get(path), base.Get(path)
+		same := func(e index.Entry) bool { return e.Mode == now.Mode && e.ID == now.ID && now.Stage == 0 }
+		gone := (now.Mode == 0 || now.IntentToAdd) && len(known[path]) < 2 // one of the two does not have it
+		if !slices.ContainsFunc(known[path], same) && !gone && !(same(began) || now == began) {
+			return fmt.Sprintf("the host has staged another change of %q meanwhile", path), nil
+		}
+	}
+	return "", nil
 }
 
 // heads lists the paths at which four trees differ: those of the HEADs of the base of the index, of the
@@ -679,6 +725,7 @@ func (n *landing) merge(x *indexes) (why string, err error) {
 	if own != now && !(n.mine.known && n.repo.isAncestor(n.mine.id, head)) { // its commits are kept apart, and their changes are staged
 		own = began
 	}
+	n.ownTree = own
 	if same := began == host && own == now; x.isBase && same {
 		return "", nil
 	} else if x.isBase {

@@ -167,6 +167,12 @@ func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.R
 			if why != "" {
 				rest = n.without(rest, moves, why)
 			}
+			if why, err = n.staleIndex(rest); err != nil {
+				return results, err
+			}
+			if why != "" {
+				rest = n.aside(rest, moves, why)
+			}
 		}
 	}
 	unlock, why, err := n.settle()
@@ -240,20 +246,25 @@ func (n *landing) withoutHead(changes []refs.Change, moves func(refs.Change) boo
 	return changes
 }
 
+// aside has the host keep apart some changes; while the command runs, they do not land yet.
+func (n *landing) aside(changes []refs.Change, some func(refs.Change) bool, why string) []refs.Change {
+	for i := range changes {
+		if c := &changes[i]; some(*c) {
+			c.Aside = why
+		}
+	}
+	return slices.DeleteFunc(changes, func(c refs.Change) bool {
+		if c.Aside == why && !n.last {
+			n.refuse(c.Name)
+		}
+		return c.Aside == why && !n.last
+	})
+}
+
 // inherits returns why the host's HEAD must not move with these changes, or "": to a commit with a submodule
 // that the index does not have, perhaps of another branch of the host's.
 func (n *landing) inherits(changes []refs.Change) (why string, err error) {
-	_, branch, others := leads(n.host)
-	for _, c := range changes {
-		id := c.New
-		switch {
-		case c.Aside != "":
-			continue
-		case c.Name == "HEAD":
-			id = n.mine.id
-		case c.Name != branch && !slices.Contains(others, c.Name):
-			continue
-		}
+	for _, id := range n.headsThen(changes) {
 		links, err := n.newSubmodules(n.treeOf(headNow(n.host)), n.treeOf(id))
 		for _, link := range links {
 			if err == nil && why == "" {
@@ -265,6 +276,21 @@ func (n *landing) inherits(changes []refs.Change) (why string, err error) {
 		}
 	}
 	return "", nil
+}
+
+// headsThen lists the commits that changes may give the host's HEAD.
+func (n *landing) headsThen(changes []refs.Change) (ids []string) {
+	_, branch, others := leads(n.host)
+	for _, c := range changes {
+		switch {
+		case c.Aside != "":
+		case c.Name == "HEAD":
+			ids = append(ids, n.mine.id)
+		case c.Name == branch || slices.Contains(others, c.Name):
+			ids = append(ids, c.New)
+		}
+	}
+	return ids
 }
 
 // keepLog keeps the log of a reference that stays for the next command.

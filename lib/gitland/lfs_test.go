@@ -69,7 +69,7 @@ func TestLFS(t *testing.T) {
 	for i, why := range []string{"its content", "link", "regular", "regular"} {
 		assert.Contains(t, fmt.Sprint(told), why, "%d", i)
 	}
-	upper := filepath.Join(p.layers, "*/upper")
+	upper := filepath.Join(p.layers, "*/upper-*")
 	left, err := filepath.Glob(upper + "/lfs/objects/*/*/*")
 	require.NoError(t, err)
 	assert.Len(t, left, 2, "those that did not land, but no link and no pipe")

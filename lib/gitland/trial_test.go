@@ -168,8 +168,9 @@ func TestFileChanges(t *testing.T) {
 func TestFileChangesBelow(t *testing.T) {
 	g := newGround(t)
 	g.Sh(`repo .; echo a >a; git add a; git commit -qm a; git worktree add -q ../wt; git clone -q --bare . .git/modules/s/m; git -C .git/modules/s/m config core.bare false`)
-	upper := g.Root + "-layers/" + LayerName(g.Path(".git")) + "/upper"
-	l := g.mount(g.Root+"-layers", `git config --file .git/modules/s/m/config remote.o.url https://example.org/o
+	l := g.mount(g.Root+"-layers", "true")
+	upper := l.Upper()
+	l = g.mount(g.Root+"-layers", `git config --file .git/modules/s/m/config remote.o.url https://example.org/o
 		cd `+upper+`; mkdir -p worktrees/wt; echo x >worktrees/wt/MERGE_HEAD; cd -; cp .git/worktrees/wt/index `+upper+`/worktrees/wt; GIT_INDEX_FILE=`+upper+`/worktrees/wt/index git rm -q --cached a`)
 	l.GitDirs = append(l.GitDirs, g.Path(".git/worktrees/wt"), g.Path(".git/modules/s/m"))
 	_, changes, err := l.Changes()

@@ -1,6 +1,8 @@
 package overlay
 
 import (
+	"cmp"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -31,11 +33,13 @@ type Layer struct {
 
 	lock  *os.File
 	fresh bool
+	upper string // the name of the upper directory, once it is known
 }
 
 // Names in the directory of a layer.
 const (
-	upperDir  = "upper"
+	upperDir  = "upper" // begins the name of the upper directory
+	nameFile  = "name"  // holds that name
 	workDir   = "work"
 	mergedDir = "merged" // where a session's keeper has the overlay
 	lockFile  = "lock"
@@ -75,10 +79,15 @@ func (l *Layer) Open(mode fs.FileMode) error {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return err
 	}
-	for _, name := range []string{workDir, mergedDir, upperDir} {
+	upper, err := NameUpper(l.Dir)
+	if err != nil {
+		return err
+	}
+	l.upper = upper
+	for _, name := range []string{workDir, mergedDir, upper} {
 		err := os.Mkdir(filepath.Join(l.Dir, name), 0o700)
 		switch {
-		case err == nil && name == upperDir:
+		case err == nil && name == upper:
 			err = os.Chmod(l.Upper(), mode&(fs.ModePerm|fs.ModeSetgid|fs.ModeSticky)|0o700)
 		case errors.Is(err, os.ErrExist):
 			err = l.allow(name)
@@ -88,6 +97,40 @@ func (l *Layer) Open(mode fs.FileMode) error {
 		}
 	}
 	return l.OpenLock()
+}
+
+// NameUpper returns the name of the upper directory of a layer in a directory, which no command can guess: git and
+// other tools on the host would follow a link in a project there, to a repository or the like that the command
+// has made beside the protected names.
+func NameUpper(dir string) (string, error) {
+	if name := knownUpper(dir); name != "" {
+		return name, nil
+	}
+	file, err := os.CreateTemp(dir, "new-")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(file.Name())
+	name := upperDir + "-" + rand.Text()
+	_, err = file.WriteString(name)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return "", err
+	}
+	if err := os.Link(file.Name(), filepath.Join(dir, nameFile)); errors.Is(err, os.ErrExist) {
+		return knownUpper(dir), nil
+	} else if err != nil {
+		return "", err
+	}
+	if err := os.Rename(filepath.Join(dir, upperDir), filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) { // of an older pk
+		return "", err
+	}
+	return name, nil
+}
+
+// knownUpper returns "" if a directory has no name for its upper directory.
+func knownUpper(dir string) string {
+	name, _ := os.ReadFile(filepath.Join(dir, nameFile))
+	return string(name)
 }
 
 // allow gives the owner of a directory all permissions.
@@ -162,7 +205,12 @@ func (l *Layer) InPlace() bool {
 
 // Upper is the upper layer, Work the kernel's directory beside it, and Merged the place
 // where a session mounts the overlay.
-func (l *Layer) Upper() string  { return filepath.Join(l.Dir, upperDir) }
+func (l *Layer) Upper() string {
+	if l.upper == "" {
+		l.upper = knownUpper(l.Dir)
+	}
+	return filepath.Join(l.Dir, cmp.Or(l.upper, upperDir))
+}
 func (l *Layer) Work() string   { return filepath.Join(l.Dir, workDir) }
 func (l *Layer) Merged() string { return filepath.Join(l.Dir, mergedDir) }
 

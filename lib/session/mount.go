@@ -21,7 +21,6 @@ import (
 // directory with the last three.
 const (
 	memory = "memory" // a tmpfs, if the disk cannot hold an upper layer
-	upper  = "upper"
 	work   = "work"
 	merged = "merged"
 	none   = "none" // the lower layer of a directory that does not exist
@@ -170,6 +169,10 @@ func (m *mounter) lay(in int, lower string) error {
 	defer unix.Close(low)
 	var st unix.Stat_t
 	if err := unix.Fstat(low, &st); err != nil {
+		return err
+	}
+	upper, err := overlay.NameUpper(fsat.Path(home))
+	if err != nil {
 		return err
 	}
 	fds := map[string]int{}

@@ -122,7 +122,9 @@ func (s *sides) merge(heads *Heads) result {
 	taken, whole, both := h, s.host, false
 	switch {
 	case o.alike(b):
-	case h.alike(b) && (ofNow || !moved), h.alike(o), ofNow && s.host.content().alike(s.now):
+		both = heads != nil && !h.nothing && !s.host.intends() && !heads.Host.same(heads.Now) && !s.host.alike(s.now) // HEAD has moved on
+	case h.nothing && len(s.own.entries) > 0 && s.own.alike(s.now): // the user has committed it
+	case h.alike(b) && (ofNow || !moved), h.alike(o), ofNow && s.host.content().alike(s.now), !b.nothing && !o.nothing && h.nothing && s.base.alike(s.host):
 		taken, whole = o, s.own
 	default:
 		both = true
