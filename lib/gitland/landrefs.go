@@ -203,16 +203,19 @@ func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.R
 	return append(results, others...), err
 }
 
-// movedTo returns the commit of the host's HEAD after a landing.
-func (n *landing) movedTo(results []refs.Result) string {
+// movedTo returns the commit to which a landing has moved the host's HEAD, or "".
+func (n *landing) movedTo(results []refs.Result) (moved string) {
 	id, branch, others := leads(n.host)
-	for _, name := range append(others, branch, "HEAD") {
-		i := slices.IndexFunc(results, func(c refs.Result) bool { return c.Name == name && c.Outcome == refs.Landed && isID(c.New) })
-		if i >= 0 {
-			return results[i].New
+	for _, c := range results {
+		switch {
+		case c.Outcome != refs.Landed || c.Name != "HEAD" && c.Name != branch && !slices.Contains(others, c.Name):
+		case isID(c.New):
+			return c.New
+		default:
+			moved = id
 		}
 	}
-	return id
+	return moved
 }
 
 // without leaves some changes for the next command.
@@ -314,7 +317,7 @@ func (n *landing) keptBack(name, id string) string {
 		return ""
 	}
 	n.out.Waits = append(slices.DeleteFunc(n.out.Waits, func(w waiting) bool { return w.Ref == kept }), waiting{n.rel, kept, id})
-	return fmt.Sprintf(" (its commit is %q)", kept)
+	return fmt.Sprintf(" (its commit %s is %q)", short(id), kept)
 }
 
 // report tells of a reference that has not landed as the command has it.
