@@ -767,3 +767,17 @@ func TestNotesLendNoLayers(t *testing.T) {
 	assert.Equal(t, []string{"s/.git", "s/.git/HEAD"}, g.names(made))
 	assert.False(t, g.Runs("s", "status"))
 }
+
+// A command cannot hide a repository behind more directories than the list has room for.
+func TestMoreDirectoriesThanTheList(t *testing.T) {
+	defer func(was int) { maxDirs = was }(maxDirs)
+	g := newGround(t)
+	g.Sh(`repo .; git commit -q --allow-empty -m a`)
+	r := g.begin()
+	maxDirs = 20
+	g.Sh(`mkdir $(seq 30); git init -q zz`)
+	made, err := r.End()
+	require.ErrorContains(t, err, "more than 20 directories")
+	assert.NotEmpty(t, made)
+	assert.NoDirExists(t, g.Path("zz/.git"))
+}

@@ -105,10 +105,10 @@ const (
 	commands              // a command has made or changed it
 )
 
-const (
-	// maxDirs bounds a list. It is some 200 MB of names.
-	maxDirs = 2_000_000
+// maxDirs bounds a list. It is some 200 MB of names.
+var maxDirs = 2_000_000
 
+const (
 	// quickDepth is the depth to which Quick searches for repositories that the user made
 	// since the last command.
 	quickDepth = 2
@@ -189,6 +189,7 @@ type walker struct {
 	found  []spot
 	made   []spot
 	errs   []error
+	full   bool
 	moved  int // directories around that appeared since a command began
 }
 
@@ -422,8 +423,10 @@ func orDot(path string) string {
 
 // read lists a directory. i is its index in the old list, or -1.
 func (w *walker) read(path string, i, depth int) error {
-	if len(w.dirs) >= maxDirs {
-		return fmt.Errorf("there are more than %d directories in %q", maxDirs, w.root)
+	full := len(w.dirs) >= maxDirs
+	if full && !w.full { // the walk goes on, and keeps no list
+		w.full = true
+		w.errs = append(w.errs, fmt.Errorf("there are more than %d directories in %q", maxDirs, w.root))
 	}
 	fd, err := w.enter(path, unix.O_RDONLY|unix.O_NONBLOCK)
 	switch {
@@ -453,7 +456,9 @@ func (w *walker) read(path string, i, depth int) error {
 		return err
 	}
 	at := len(w.dirs)
-	w.dirs = append(w.dirs, dir{path: path, ino: st.Ino, ctime: w.stamp(&st)})
+	if !full {
+		w.dirs = append(w.dirs, dir{path: path, ino: st.Ino, ctime: w.stamp(&st)})
+	}
 	if !w.skip[path] {
 		names, err := subdirectories(fd)
 		if err != nil {
@@ -462,6 +467,9 @@ func (w *walker) read(path string, i, depth int) error {
 		if err := w.children(path, names, git, i, depth+1); err != nil {
 			return err
 		}
+	}
+	if full {
+		return nil
 	}
 	w.dirs[at].end = len(w.dirs)
 	w.dirty = w.dirty || i < 0 || w.old[i].ctime != w.dirs[at].ctime || w.old[i].ino != st.Ino
