@@ -103,7 +103,7 @@ func TestUserAndCommandMeanwhile(t *testing.T) {
 			"git status --porcelain -- a.txt h; git commit -qm h; git show --format= --name-only", "A  h\nh\n",
 		},
 		{
-			"a commit that is not clean, on another branch", ":", ":", "echo h >h; git add h", "git checkout -q topic 2>/dev/null; echo e >.envrc; git add -f .envrc; git commit -qm e", `"refs/heads/topic" does not land`,
+			"a commit that is not clean, on another branch", ":", ":", "echo h >h; git add h", "export GIT_INDEX_FILE=$PWD/i; git read-tree topic; echo e >.envrc; git add -f .envrc; c=$(git commit-tree -p topic -m e $(git write-tree)); unset GIT_INDEX_FILE; rm i .envrc; git update-ref refs/heads/topic $c; git checkout -q topic 2>/dev/null", `"refs/heads/topic" does not land`,
 			"git symbolic-ref HEAD; git diff --cached --name-only", "refs/heads/main\nh\n",
 		},
 		{
@@ -141,6 +141,26 @@ func TestUserAndCommandMeanwhile(t *testing.T) {
 		{
 			"a branch that the command has checked out", ":", "git checkout -q topic 2>/dev/null", "until test $(git symbolic-ref HEAD) = refs/heads/topic; do sleep 0.05; done; echo h >h; git add h; git commit -qm h", "echo n >n; git add n", "",
 			"git diff --cached --name-status; git log -1 --format=%s", "A\tn\nh\n",
+		},
+		{
+			"references that the user deletes, and the command has packed", "git branch gone; git branch old; git tag t", "git gc -q", "git branch -q -D gone; git branch -q -m old new; git tag -d t >/dev/null; rm -rf .git/logs/refs/heads/new", ":", "",
+			"git for-each-ref --format='%(refname)' refs/heads refs/tags refs/pk", "refs/heads/main\nrefs/heads/new\nrefs/heads/topic\nrefs/heads/wtbranch\nrefs/tags/v1\n",
+		},
+		{
+			"packed references that the user deletes", "git branch gone; git tag t; git pack-refs --all", "git branch -q -D topic", "git branch -q -D gone; git tag -d t >/dev/null", ":", "other references have",
+			"git for-each-ref --format='%(refname)' refs/heads refs/tags", "refs/heads/main\nrefs/heads/wtbranch\nrefs/tags/v1\n",
+		},
+		{
+			"a tag that the user moves, and the command has packed", "git tag t", "git pack-refs --all", "git tag -f t HEAD~1 >/dev/null", ":", "refs/tags/t",
+			"git log -1 --format=%s t", "5\n",
+		},
+		{
+			"a file that the user has staged, and the command commits", ":", ":", "sed -i 1s/^/user/ a.txt; git add a.txt", "echo n >>a.txt; git commit -qam n", `the host has staged another change of "a.txt" meanwhile`,
+			"git commit -qm u; git log -1 --format=%s refs/pk/command/heads/main", "n\n",
+		},
+		{
+			"a merge that the user begins", "git checkout -q topic 2>/dev/null; echo t >>a.txt; echo t >>sub/dir/f; git commit -qam t; git checkout -q main", ":", "! git merge topic >/dev/null", "git commit -q --allow-empty -m n", "the host has begun a merge",
+			"git log -1 --format=%s; git log -1 --format=%s refs/pk/command/heads/main", "submodule\nn\n",
 		},
 		{
 			"a commit that the user takes back to the index", ":", "echo e >.envrc; git add -f .envrc; echo 1 >>a.txt; git commit -qm 1 a.txt", "until test $(git log -1 --format=%s) = 1; do sleep 0.05; done; git reset -q --soft HEAD~1", "git update-index --refresh -q", "the index",

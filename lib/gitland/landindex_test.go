@@ -104,6 +104,19 @@ func TestHeadThatIsMovedBack(t *testing.T) {
 	assert.Equal(t, "a", g.Git(".", "diff", "--cached", "--name-only"))
 }
 
+// The user moves a branch that the command has checked out, and then worked on.
+func TestIndexOfABranchThatIsMoved(t *testing.T) {
+	for _, work := range []string{"true", "git reset -q --hard", "touch a; git status -s"} {
+		g := newGround(t)
+		g.Sh(`repo .; echo 1 >a; git add a; git commit -qm a; git branch topic; echo 1 >b; git add b; git commit -qm b`)
+		l := g.mount(g.Root+"-layers", "git checkout -q topic; "+work)
+		g.Sh(`git branch -f topic main`)
+		assert.Empty(t, g.landed(l))
+		assert.Equal(t, "refs/heads/topic", g.Git(".", "symbolic-ref", "HEAD"))
+		assert.Empty(t, g.Git(".", "diff", "--cached", "--name-only"))
+	}
+}
+
 func TestIndexThatIsNone(t *testing.T) {
 	dir := t.TempDir()
 	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
