@@ -147,7 +147,7 @@ func TestUserAndCommandMeanwhile(t *testing.T) {
 			"git for-each-ref --format='%(refname)' refs/heads refs/tags refs/pk", "refs/heads/main\nrefs/heads/new\nrefs/heads/topic\nrefs/heads/wtbranch\nrefs/tags/v1\n",
 		},
 		{
-			"packed references that the user deletes", "git branch gone; git tag t; git pack-refs --all", "git branch -q -D topic", "git branch -q -D gone; git tag -d t >/dev/null", ":", "other references have",
+			"packed references that the user deletes", "git branch gone; git tag t; git pack-refs --all", "git branch -q -D topic", "git branch -q -D gone; git tag -d t >/dev/null", ":", "is now",
 			"git for-each-ref --format='%(refname)' refs/heads refs/tags", "refs/heads/main\nrefs/heads/wtbranch\nrefs/tags/v1\n",
 		},
 		{
