@@ -416,7 +416,7 @@ var merging = []string{"MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"}
 // command's.
 func (n *landing) staleIndex(changes []refs.Change) (why string, err error) {
 	ids := n.headsThen(changes)
-	if len(ids) == 0 {
+	if len(ids) == 0 || n.before().workTree == "" {
 		return "", nil
 	}
 	for _, name := range merging {
