@@ -496,9 +496,9 @@ func (t *transaction) usable(c *Change, from, to string) []LogEntry {
 	for i, e := range entries {
 		entries[i] = e.within(first, last)
 		first = entries[i].Time
-		var ok bool
-		if entries[i].Message, ok = t.wasThere(e); c.Name != head || !ok {
-			entries[i].Message = e.Message
+		if message, ok := t.wasThere(e); ok && c.Name == head {
+			entries[i].Message = message
+		} else {
 			entries[i] = entries[i].prefixed(t.o.Session)
 		}
 	}
@@ -520,9 +520,9 @@ func (t *transaction) clean(id string) bool { return t.o.Clean == nil || t.o.Cle
 // its commit: without it, git would take the name for any reference. ok is false if that commit may
 // not be checked out.
 func (t *transaction) wasThere(e LogEntry) (message string, ok bool) {
-	text, ok := strings.CutPrefix(e.Message, moving)
+	text, is := strings.CutPrefix(e.Message, moving)
 	name, to, whole := strings.Cut(text, " to ")
-	if !ok || !whole {
+	if !is || !whole {
 		return "", false
 	}
 	id, known := parseID(name, t.HexLen)
