@@ -57,6 +57,12 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 			c.Aside = meanwhile
 		case hiding[c.Name]:
 			c.Aside = "git would take its name for another commit's"
+		case succeeding[c.Name] && c.Target != "":
+			var ids []string
+			ids, err = n.valuesThen(c.Target, changes, stays)
+			for i := 0; i < len(ids) && c.Aside == "" && err == nil; i++ {
+				c.Aside, err = g.commit(ids[i])
+			}
 		case succeeding[c.Name] || g.remoteOf(c.Name) == "":
 			c.Aside, err = g.commit(c.New)
 		case c.New != "":

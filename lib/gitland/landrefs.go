@@ -32,6 +32,12 @@ func (n *landing) landRefs() error {
 	if changes, err = n.mayLand(changes); err != nil {
 		return err
 	}
+	o.Made = func(branch string) bool {
+		began, landed := n.out.Began[n.path(branch)]
+		return landed && began == "" || slices.ContainsFunc(changes, func(c refs.Change) bool {
+			return c.Name == branch && (c.Old+c.OldTarget == "" || c.New+c.Target == "")
+		})
+	}
 	results, err := n.apply(changes, o)
 	copyShared(shared, o.Landed)
 	for _, c := range results {

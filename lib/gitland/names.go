@@ -3,12 +3,14 @@ package gitland
 import (
 	"fmt"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
 	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/gitdir/state"
 )
 
 // describes is the end of a name that git-describe(1) prints.
@@ -55,6 +57,21 @@ func pseudo(name string) bool {
 	return strings.HasSuffix(name, "HEAD") && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == ""
 }
 
+// outer are beginnings of names that git also takes for a reference of another kind, or for a file
+// below the git directory: of any file it reads an ID at the beginning.
+var outer = []string{"refs/", "heads/", "tags/", "remotes/", "pk/", "main-worktree/", "worktrees/", "modules/", "logs/refs/", "lfs/objects/", "rr-cache/", "info/refs"}
+
+// means reports whether git takes the name of a branch for another thing, which may lead to any
+// commit, if there is no such branch: a remote branch, a reference of pk's or a file. It need not be
+// there yet.
+func (g *guard) means(name string) bool {
+	top, _, _ := strings.Cut(name, "/")
+	isTop := func(file string) bool { return strings.EqualFold(top, file) }
+	return pseudo(name) || slices.ContainsFunc(state.Names, isTop) || isTop("shallow") || isTop("packed-refs") ||
+		slices.ContainsFunc(outer, func(beginning string) bool { return strings.HasPrefix(strings.ToLower(name), beginning) }) ||
+		g.remoteOf("refs/remotes/"+name+"/HEAD") != ""
+}
+
 // hiding lists the new references whose short names git takes for another thing that the host
 // has, or this command makes: a commit or another reference. Those of stays are not
 // deleted. A fetch of the host's may make a remote branch of any name.
@@ -78,7 +95,7 @@ func (g *guard) hiding(host refs.Host, changes []refs.Change, stays map[string]b
 					others[other] = append(others[other], c.Name)
 				}
 			}
-			if !strings.HasPrefix(c.Name, "refs/remotes/") && g.remoteOf("refs/remotes/"+name) != "" {
+			if !strings.HasPrefix(c.Name, "refs/remotes/") && g.means(name) {
 				hiding[c.Name] = true
 			}
 		}
@@ -94,9 +111,12 @@ func (g *guard) hiding(host refs.Host, changes []refs.Change, stays map[string]b
 
 // succeeding lists the remote branches to which a user may come by the name of a branch
 // that is gone: git makes a branch that is missing from a remote branch of its name. Which part
-// of a reference is the name depends on the remotes, which may change.
+// of a reference is the name depends on the remotes, which may change. And by the log of HEAD git
+// checkout - asks for any reference of that name, or for the HEAD of a remote, which leads to any
+// branch of it.
 func (g *guard) succeeding(host refs.Host, changes []refs.Change) (map[string]bool, error) {
 	branches := map[string][]string{} // of these names, by reference
+	before := map[string][]string{}   // for which only the log of HEAD asks
 	var asked []string
 	gone := map[string]bool{}
 	for _, c := range changes {
@@ -105,23 +125,31 @@ func (g *guard) succeeding(host refs.Host, changes []refs.Change) (map[string]bo
 		if !is || gone[c.Name] {
 			continue
 		}
+		add := func(in map[string][]string, name string) {
+			in[c.Name] = append(in[c.Name], "refs/heads/"+name)
+			asked = append(append(asked, "refs/heads/"+name), trashed(name)...)
+		}
+		add(before, c.Name)
+		add(before, "remotes/"+rest)
+		for remote := path.Dir(rest); remote != "."; remote = path.Dir(remote) {
+			add(before, remote)
+		}
 		for is {
-			branches[c.Name] = append(branches[c.Name], "refs/heads/"+rest)
-			asked = append(append(asked, "refs/heads/"+rest), trashed(rest)...)
+			add(branches, rest)
 			_, rest, is = strings.Cut(rest, "/")
 		}
 	}
 	if len(branches) == 0 {
 		return nil, nil
 	}
-	known := map[string]bool{}
+	known, left := map[string]bool{}, map[string]bool{}
 	for _, h := range g.tops {
 		switched, err := refs.Switched(g.repo.refs(h.git))
 		if err != nil {
 			return nil, err
 		}
-		for name := range switched {
-			known["refs/heads/"+name] = true
+		for name, from := range switched {
+			known["refs/heads/"+name], left["refs/heads/"+name] = true, left["refs/heads/"+name] || from
 		}
 		for _, branch := range returns(h.git) {
 			known[branch] = true
@@ -130,20 +158,28 @@ func (g *guard) succeeding(host refs.Host, changes []refs.Change) (map[string]bo
 	has, err := refs.Has(host, asked...)
 	list := map[string]bool{}
 	for _, c := range changes {
-		for _, branch := range branches[c.Name] {
-			was := known[branch] || slices.ContainsFunc(trashed(strings.TrimPrefix(branch, "refs/heads/")), func(trash string) bool { return has[trash] })
-			list[c.Name] = list[c.Name] || gone[branch] || !has[branch] && was
+		goes := func(branch string, known map[string]bool) bool {
+			return gone[branch] || !has[branch] && (known[branch] || slices.ContainsFunc(trashed(strings.TrimPrefix(branch, "refs/heads/")), func(trash string) bool { return has[trash] }))
 		}
+		list[c.Name] = slices.ContainsFunc(branches[c.Name], func(branch string) bool { return goes(branch, known) }) ||
+			slices.ContainsFunc(before[c.Name], func(branch string) bool { return goes(branch, left) })
 	}
 	return list, err
 }
 
 // succeeded sets aside the deletions of branches for which git checkout would take a remote
-// branch of the same name that is not clean. It has landed since the branch was there.
+// branch of the same name that is not clean, which has landed since the branch was there; and of
+// those whose names git takes for other things, since the log of HEAD may name them.
 func (g *guard) succeeded(host refs.Host, changes []refs.Change) error {
 	var names []string
-	for _, c := range changes {
-		if name, is := strings.CutPrefix(c.Name, "refs/heads/"); is && c.New+c.Target == "" && c.Aside == "" {
+	for i := range changes {
+		c := &changes[i]
+		name, is := strings.CutPrefix(c.Name, "refs/heads/")
+		switch {
+		case !is || c.New+c.Target != "" || c.Aside != "":
+		case g.means(name):
+			c.Aside = "git would take its name for another commit's"
+		default:
 			names = append(names, name)
 		}
 	}

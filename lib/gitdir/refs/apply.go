@@ -496,8 +496,9 @@ func (t *transaction) usable(c *Change, from, to string) []LogEntry {
 	for i, e := range entries {
 		entries[i] = e.within(first, last)
 		first = entries[i].Time
-		// By this beginning git finds the branch that HEAD was on before, which it calls "-".
-		if from, ok := strings.CutPrefix(e.Message, "checkout: moving from "); c.Name != head || !ok || !t.wasThere(from) {
+		if message, ok := t.wasThere(e); ok && c.Name == head {
+			entries[i].Message = message
+		} else {
 			entries[i] = entries[i].prefixed(t.o.Session)
 		}
 	}
@@ -514,16 +515,25 @@ func (t *transaction) forks(name, id, from, to string) bool {
 // clean reports whether a log may lead to an object.
 func (t *transaction) clean(id string) bool { return t.o.Clean == nil || t.o.Clean(id) }
 
-// wasThere reports whether the text of a switch begins with a branch of the host, or with
-// the ID of a commit, that it may check out.
-func (t *transaction) wasThere(text string) bool {
-	name, _, _ := strings.Cut(text, " ")
-	id, ok := parseID(name, t.HexLen)
-	if !ok && gitplace.IsBranch(name) {
-		now, err := t.read(heads + name)
-		id, ok = now.id, err == nil
+// wasThere returns the message of a switch as it may land, in which git finds the branch that HEAD
+// was on before, which it calls "-". A branch that the command has made, and may delete, is called by
+// its commit: without it, git would take the name for any reference. ok is false if that commit may
+// not be checked out.
+func (t *transaction) wasThere(e LogEntry) (message string, ok bool) {
+	text, is := strings.CutPrefix(e.Message, moving)
+	name, to, whole := strings.Cut(text, " to ")
+	if !is || !whole {
+		return "", false
 	}
-	return ok && t.kind(id) == "commit" && t.clean(id) && (t.o.Switch == nil || t.o.Switch(id))
+	id, known := parseID(name, t.HexLen)
+	if branch := heads + name; !known && gitplace.IsBranch(name) && t.pending[branch] == nil && (t.o.Made == nil || !t.o.Made(branch)) {
+		now, err := t.read(branch)
+		id, known = now.id, err == nil && now.id != ""
+	}
+	if !known {
+		id, name = e.Old, e.Old
+	}
+	return moving + name + " to " + to, t.kind(id) == "commit" && t.clean(id) && (t.o.Switch == nil || t.o.Switch(id))
 }
 
 // times returns the bounds of the times of lines that land for a command: it has run

@@ -273,3 +273,31 @@ func TestIgnoredCase(t *testing.T) {
 	require.ErrorContains(t, tx.conflict("refs/heads/foo"), `the host has the ref "refs/heads/Foo"`)
 	require.NoError(t, tx.conflict("refs/heads/new"))
 }
+
+// The log of HEAD names a branch from which it was switched only if the host keeps it and the command
+// has not made it; no line lands twice.
+func TestBranchBefore(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, session, want string }{
+		{"the host's", "git checkout -q old; git checkout -q main", "old"},
+		{"one that the command has made", "git checkout -q -b new; git checkout -q main", "ID"},
+		{"one that the command has made and deleted", "git checkout -q -b new; git checkout -q main; git branch -q -D new", "ID"},
+		{"the host's that the command deletes", "git checkout -q old; git checkout -q main; git branch -q -D old", "ID"},
+		{"a detached HEAD", "git checkout -q --detach; git checkout -q main", "ID"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "c 1; git branch old")
+			w.options.Made = func(branch string) bool { return branch == "refs/heads/new" }
+			for _, script := range []string{row.session, "c 2"} {
+				w.session(script)
+				changes, _ := w.changes()
+				_, err := Apply(w.hostDir(), changes, w.options)
+				require.NoError(t, err)
+			}
+			text := strings.ReplaceAll(w.git("log", "-g", "--format=%gs"), w.at("main~1"), "ID")
+			assert.Contains(t, text, "checkout: moving from "+row.want+" to main")
+			assert.Equal(t, 2, strings.Count(text, "checkout: moving from"), text)
+		})
+	}
+}

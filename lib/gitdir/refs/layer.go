@@ -132,7 +132,7 @@ func CheckedOut(up, hexLen int, branch string) string {
 			last = line
 		}
 		_, message, _ := strings.Cut(line, "\t")
-		if to, is := strings.CutPrefix(message, "checkout: moving from "); is {
+		if to, is := strings.CutPrefix(message, moving); is {
 			fields := strings.Fields(last)
 			if !strings.HasSuffix(to, " to "+strings.TrimPrefix(branch, heads)) || len(fields) < 2 {
 				return ""

@@ -20,6 +20,9 @@ type LogEntry struct {
 // maxMessage bounds the bytes of a message that come from a layer.
 const maxMessage = 1000
 
+// moving is the beginning of the message of a switch.
+const moving = "checkout: moving from "
+
 func (e LogEntry) String() string {
 	return fmt.Sprintf("%s %s %s %d %s\t%s\n", e.Old, e.New, e.Person, e.Time, e.Zone, e.Message)
 }
@@ -110,6 +113,10 @@ func key(line, session string, hexLen int) string {
 		e.Message = ""
 	}
 	e.Message = cut(strings.TrimPrefix(e.Message, prefix+": "), maxMessage-len(prefix+": "))
+	if text, is := strings.CutPrefix(e.Message, moving); is { // another name of the branch may have landed
+		_, to, _ := strings.Cut(text, " to ")
+		e.Message = moving + to
+	}
 	e.Time, e.Zone = 0, ""
 	return e.String()
 }

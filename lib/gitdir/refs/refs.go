@@ -67,6 +67,10 @@ type Options struct {
 	// by the text of a switch in the log of HEAD.
 	Switch func(id string) bool
 
+	// Made, if not nil, reports whether the command has made or deleted a branch: the log of HEAD
+	// does not name it.
+	Made func(branch string) bool
+
 	// IsAncestor, if not nil, reports whether commit a is in the history of one of others:
 	// of commits, or of tags of such. It may fail to find it.
 	IsAncestor func(a string, others ...string) bool
@@ -365,7 +369,8 @@ func Stashes(h Host) (ids []string, err error) {
 	return ids, err
 }
 
-// Switched returns the names from which and to which HEAD was switched, as its log has them.
+// Switched returns the names from which and to which HEAD was switched, as its log has them, and
+// says of those from which it was that they are.
 func Switched(h Host) (map[string]bool, error) {
 	r, err := newReader(h)
 	if err != nil {
@@ -374,9 +379,9 @@ func Switched(h Host) (map[string]bool, error) {
 	log, err := r.readLog(head)
 	names := map[string]bool{}
 	for line := range strings.Lines(log) {
-		if _, text, ok := strings.Cut(line, "checkout: moving from "); ok {
+		if _, text, ok := strings.Cut(line, moving); ok {
 			from, to, _ := strings.Cut(strings.TrimSuffix(text, "\n"), " to ")
-			names[from], names[to] = true, true
+			names[from], names[to] = true, names[to]
 		}
 	}
 	return names, err
