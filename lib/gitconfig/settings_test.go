@@ -297,6 +297,7 @@ z=-C d eight
 	want := []string{
 		"git-credential-mine", "git-remote-one", "git-remote-two", "git-remote-three", "git-remote-four", "git-remote-five",
 		"git-six", "git-seven", "git-eight", "git", "less", "pager", "vi", "editor", "ssh", "ssh-keygen", "gpg", "gpgsm", "git-lfs",
+		"uname", "sed", "gettext.sh",
 	}
 	for dir, below := range map[string]string{
 		"{proj}/bin": "bin/", "{proj}/missing": "missing/", "rel": "rel/", "{home}/link": "bin/", "{proj}/out": "out@", "{proj}/out/below": "out@",
@@ -317,6 +318,7 @@ z=-C d eight
 			assert.Contains(t, got, below+name, dir)
 		}
 		assert.NotContains(t, got, below+"git-remote-https", dir)
+		assert.NotContains(t, got, below+"git-uname", dir)
 	}
 }
 
