@@ -76,6 +76,7 @@ var namings = []struct {
 	{"blanks in quotes", "[core]\nfsmonitor='{home}/proj/my tools/x'", "", "my tools/x", "git status"},
 	{"a blank behind a backslash", "[core]\nfsmonitor=./my\\\\ tools/x", "", "my tools/x", "git status"},
 	{"a pattern", "[alias]\nx=!./tools/x*.sh", "", "tools", "git x"},
+	{"a directory of run-parts", "[alias]\nx=!run-parts --regex=. tools", "", "tools", "which run-parts || tools/x1.sh; git x"},
 	{"a pattern at the top", "[alias]\nx=!./x*.sh", "", "x1.sh", "git x"},
 	{"a shell's script without a slash", "[alias]\nx=!sh x.sh", "", "x.sh", "git x"},
 	{"a script after options", "[alias]\nx=!bash -e -u +m x", "", "x", "git x"},
