@@ -74,7 +74,7 @@ func TestWorkTreeInABareRepository(t *testing.T) {
 	for _, root := range []string{"/bare", "/bare/tree"} {
 		got := g.Run(t, "pk-bash", "-y", "--raw", "-C", g.dir+root, "--", "echo x >f; git add f; git commit -qm x")
 		assert.Equal(t, 125, got.Status)
-		assert.Contains(t, got.Stderr, fmt.Sprintf("git worktree move %q PATH", g.dir+"/bare/tree"))
+		assert.Contains(t, got.Stderr, "git worktree move "+g.dir+"/bare/tree PATH")
 	}
 	assert.Equal(t, "3\n", g.host(t, g.dir+"/bare", "git rev-list --count topic"))
 

@@ -22,6 +22,7 @@ import (
 	"pikuri/lib/hostrun"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitplace"
+	"pikuri/lib/internal/shellword"
 	"pikuri/lib/overlay"
 	"pikuri/lib/quarantine"
 	"pikuri/lib/session"
@@ -315,7 +316,7 @@ func (f *Fence) gitIn(root string) ([]gitdir.Repo, error) {
 }
 
 func moveAdvice(workTree string) string {
-	return fmt.Sprintf("move it out of the repository: git worktree move %q PATH", workTree)
+	return fmt.Sprintf("move it out of the repository: git worktree move %s PATH", shellword.Word(workTree))
 }
 
 // mountsBelow lists the directories in a root on which the host has mounted something:
@@ -528,7 +529,7 @@ func (f *Fence) each(end func(*gitdir.Run) ([]gitdir.Inert, error)) (told []stri
 // tree so that the search fails.
 func gitAdvice(err error) string {
 	if path, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(err, fs.ErrPermission) {
-		return fmt.Sprintf("make it readable: chmod u+rwx %q", path.Path)
+		return fmt.Sprintf("make it readable: chmod u+rwx %s", shellword.Word(path.Path))
 	}
 	return "name a narrower root"
 }

@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"io/fs"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -26,4 +27,10 @@ func TestPinnedGit(t *testing.T) {
 		home, _ := f.gitenv()("HOME")
 		assert.Equal(t, !f.Pinned, home == "/home/other")
 	}
+}
+
+// A name that a command has chosen is pasted into a shell.
+func TestAdviceForAShell(t *testing.T) {
+	assert.Equal(t, "make it readable: chmod u+rwx '/p/$(id)'", gitAdvice(&fs.PathError{Op: "open", Path: "/p/$(id)", Err: fs.ErrPermission}))
+	assert.Equal(t, "move it out of the repository: git worktree move '/p/`id`' PATH", moveAdvice("/p/`id`"))
 }

@@ -147,6 +147,9 @@ func (n *Names) gather(at ground, all []*setting) {
 		switch s.kind {
 		case runs, perhaps:
 			n.words(s, at)
+			if s.Key == "PATH" {
+				n.scripts(at)
+			}
 		case runsFile:
 			n.each(s.Value, at, func(path string) { n.name(path, "git may run it: "+s.Key, true) })
 			n.words(s, at)
@@ -382,13 +385,31 @@ func (n *Names) inPath(name string, at ground, why string) {
 		n.readPath()
 	}
 	for _, prefix := range []string{"", "git-", "git-credential-", "git-remote-"} {
-		for _, dir := range n.searched {
-			for _, path := range n.paths(filepath.Join(dir, prefix+name), at.tops, at) {
+		n.program(prefix+name, at, why)
+	}
+}
+
+func (n *Names) program(name string, at ground, why string) {
+	for _, dir := range n.searched {
+		for _, path := range n.paths(filepath.Join(dir, name), at.tops, at) {
+			n.name(path, why, true)
+		}
+	}
+	for _, path := range n.programs[name] {
+		n.name(path, why, true)
+	}
+}
+
+// scripts adds the programs that git's own scripts run.
+func (n *Names) scripts(at ground) {
+	const why = "a script of git's may run it: PATH"
+	here := n.searchesHere()
+	for _, name := range inScripts {
+		n.program(name, at, why)
+		if here {
+			for _, path := range n.paths(name, at.tops, at) {
 				n.name(path, why, true)
 			}
-		}
-		for _, path := range n.programs[prefix+name] {
-			n.name(path, why, true)
 		}
 	}
 }
@@ -425,6 +446,18 @@ func (n *Names) readPath() {
 
 // unset are programs that git looks for in PATH if no setting names another one: git-config(1), git-var(1).
 var unset = []string{"git", "less", "pager", "vi", "editor", "sensible-editor", "ssh", "ssh-keygen", "gpg", "gpgsm", "git-lfs"}
+
+// inScripts are programs that git's scripts, and the libraries of these, run or read by name: git-sh-setup(1), git-mergetool(1),
+// git-web--browse(1) and the others. What a shell has built in is not among them, nor any other program of PATH: a
+// project's own bin/test or .venv/bin/python is the command's to write.
+var inScripts = strings.Fields(`
+	awk basename cat chmod cmp comm cp cut date diff dirname egrep env expr fgrep find grep head id ln ls mkdir mktemp mv od perl readlink
+	rm rmdir sed seq sleep sort tail tee touch tr tty uname uniq wc xargs gettext.sh gettext ngettext envsubst
+	gitk wish man info emacsclient crontab systemctl sendmail gzip bzip2 xz cvs svn p4
+	vim gvim vimdiff gvimdiff nvim emacs meld kdiff3 kompare opendiff tkdiff xxdiff tortoisemerge diffuse diffmerge ecmerge bcompare bcomp
+	p4merge smerge compare guiffy DeltaWalker CodeMerge CodeCompare tortoisegitmerge
+	firefox iceweasel seamonkey iceape chrome google-chrome chromium chromium-browser konqueror kfmclient opera w3m elinks links lynx dillo
+	open cygstart xdg-open lighttpd httpd apache2 webrick mongoose plackup`)
 
 // systemPath are the directories of PATH that hold the system's programs.
 var systemPath = []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/games"}

@@ -76,6 +76,7 @@ var namings = []struct {
 	{"blanks in quotes", "[core]\nfsmonitor='{home}/proj/my tools/x'", "", "my tools/x", "git status"},
 	{"a blank behind a backslash", "[core]\nfsmonitor=./my\\\\ tools/x", "", "my tools/x", "git status"},
 	{"a pattern", "[alias]\nx=!./tools/x*.sh", "", "tools", "git x"},
+	{"a directory of run-parts", "[alias]\nx=!run-parts --regex=. tools", "", "tools", "which run-parts || tools/x1.sh; git x"},
 	{"a pattern at the top", "[alias]\nx=!./x*.sh", "", "x1.sh", "git x"},
 	{"a shell's script without a slash", "[alias]\nx=!sh x.sh", "", "x.sh", "git x"},
 	{"a script after options", "[alias]\nx=!bash -e -u +m x", "", "x", "git x"},
@@ -297,6 +298,7 @@ z=-C d eight
 	want := []string{
 		"git-credential-mine", "git-remote-one", "git-remote-two", "git-remote-three", "git-remote-four", "git-remote-five",
 		"git-six", "git-seven", "git-eight", "git", "less", "pager", "vi", "editor", "ssh", "ssh-keygen", "gpg", "gpgsm", "git-lfs",
+		"uname", "sed", "gettext.sh",
 	}
 	for dir, below := range map[string]string{
 		"{proj}/bin": "bin/", "{proj}/missing": "missing/", "rel": "rel/", "{home}/link": "bin/", "{proj}/out": "out@", "{proj}/out/below": "out@",
@@ -317,6 +319,7 @@ z=-C d eight
 			assert.Contains(t, got, below+name, dir)
 		}
 		assert.NotContains(t, got, below+"git-remote-https", dir)
+		assert.NotContains(t, got, below+"git-uname", dir)
 	}
 }
 

@@ -644,6 +644,15 @@ func (s *scanner) run(words [][]piece) {
 		if operands := operands(args); len(operands) > 0 {
 			s.mention(directory, s.expand(operands[0])...)
 		}
+	case name == "run-parts":
+		if operands := operands(args); len(operands) > 0 {
+			for _, dir := range s.expand(operands[len(operands)-1]) {
+				if dir.text += "/"; dir.end == whole {
+					dir.rest, dir.end = "*", pattern // it runs all files there
+					s.mention(script, dir)
+				}
+			}
+		}
 	case name == "eval":
 		line := ""
 		for _, word := range args {

@@ -524,7 +524,7 @@ func (n *landing) newSubmodules(old, now string) (list []index.Entry, err error)
 
 // tellBoth tells of files that the host and the command have staged, each with another change.
 func (n *landing) tellBoth(paths []string) {
-	n.out.tell("the host has staged another change of %q%s meanwhile, or committed one: its index keeps that, without the command's; git add -- %s takes the file as it is", paths[0], andMore(len(paths)-1), shellword.Word(paths[0]))
+	n.out.tell("the host has staged another change of %q%s meanwhile, or committed one: its index keeps that, without the command's; git --literal-pathspecs add -- %s takes the file as it is", paths[0], andMore(len(paths)-1), shellword.Word(paths[0]))
 }
 
 // differing collects the files of directories that differ in two trees, each "" or an ID.

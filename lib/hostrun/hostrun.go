@@ -58,9 +58,28 @@ func parse(text string) ([]Row, error) {
 		if row.Needs == "-" {
 			row.Needs = ""
 		}
-		rows = append(rows, row)
+		for _, row.Path = range spelled(field[1]) {
+			rows = append(rows, row)
+		}
 	}
 	return rows, nil
+}
+
+// spelled lists the paths that a path with braces stands for.
+func spelled(path string) []string {
+	before, rest, found := strings.Cut(path, "{")
+	if !found {
+		return []string{path}
+	}
+	choices, after, _ := strings.Cut(rest, "}")
+	ends := spelled(after)
+	var paths []string
+	for choice := range strings.SplitSeq(choices, ",") {
+		for _, end := range ends {
+			paths = append(paths, before+choice+end)
+		}
+	}
+	return paths
 }
 
 // Files lists the paths to protect in a writable root, existing or not.

@@ -34,6 +34,34 @@ func TestTable(t *testing.T) {
 	}
 }
 
+func TestBraces(t *testing.T) {
+	assert.Equal(t, []string{"a"}, spelled("a"))
+	assert.Equal(t, []string{"a.b.x", "a.b.y", "ab.x", "ab.y"}, spelled("a{.,}b.{x,y}"))
+	for _, r := range Rows() {
+		assert.False(t, strings.ContainsAny(r.Path, "{}"), r.Path)
+	}
+}
+
+// A tool that reads a file under several names finds none of them written.
+func TestAllNamesOfATool(t *testing.T) {
+	for _, names := range [][]string{
+		{"lefthook", "lefthook", ".lefthook", "lefthook-local", ".lefthook-local", ".config/lefthook", ".config/lefthook-local"},
+		{"mise", "mise", ".mise", ".config/mise", "mise.local", ".mise.local", ".config/mise.local", "mise/config", "mise/config.local"},
+		{"hk", "hk", "hk.local", ".config/hk", ".config/hk.local"},
+	} {
+		endings := map[string][]string{"lefthook": {"yml", "yaml", "toml", "json", "jsonc"}, "mise": {"toml"}, "hk": {"pkl"}}[names[0]]
+		for _, name := range names[1:] {
+			for _, ending := range endings {
+				path := name + "." + ending
+				assert.True(t, slices.ContainsFunc(Rows(), func(r Row) bool { return r.Tool == names[0] && r.Path == path }), path)
+			}
+		}
+	}
+	for _, path := range []string{".lefthook", ".lefthook-local", ".local-overcommit.yml", ".git-hooks", "prek.toml", ".pre-commit-config.yml"} {
+		assert.True(t, slices.ContainsFunc(Rows(), func(r Row) bool { return r.Path == path && r.Needs == gitHooks }), path)
+	}
+}
+
 func TestRowsThatAreNone(t *testing.T) {
 	_, err := parse("# one\n\na\tb\n")
 	assert.ErrorContains(t, err, "line 3")
@@ -79,7 +107,10 @@ func TestRowsThatNeedAHook(t *testing.T) {
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile("../../man/pk-bwrap.1")
 	require.NoError(t, err)
-	words := strings.Fields(strings.ReplaceAll(string(text), `\-`, "-"))
+	var words []string
+	for _, word := range strings.Fields(strings.ReplaceAll(string(text), `\-`, "-")) {
+		words = append(words, spelled(word)...)
+	}
 	for _, r := range Rows() {
 		if !slices.Contains(words, r.Path) {
 			t.Errorf("man/pk-bwrap.1 does not list %q of %s", r.Path, r.Tool)
