@@ -448,7 +448,7 @@ func (n *Names) readPath() {
 var unset = []string{"git", "less", "pager", "vi", "editor", "sensible-editor", "ssh", "ssh-keygen", "gpg", "gpgsm", "git-lfs"}
 
 // inScripts are programs that git's scripts, and the libraries of these, run or read by name: git-sh-setup(1), git-mergetool(1),
-// git-web--browse(1) and the others. What a shell has built in is not among them, nor any other program of PATH: a
+// git-web--browse(1) and the others. Those built into a shell are not among them, nor any other program of PATH: a
 // project's own bin/test or .venv/bin/python is the command's to write.
 var inScripts = strings.Fields(`
 	awk basename cat chmod cmp comm cp cut date diff dirname egrep env expr fgrep find grep head id ln ls mkdir mktemp mv od perl readlink

@@ -18,7 +18,7 @@ import (
 )
 
 // Names below the directory of a session's overlays. Each overlay has a
-// directory with the last three.
+// directory with the last three and the one of overlay.NameUpper.
 const (
 	memory = "memory" // a tmpfs, if the disk cannot hold an upper layer
 	work   = "work"
