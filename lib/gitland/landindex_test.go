@@ -30,7 +30,7 @@ func TestIndexHasFiles(t *testing.T) {
 		{"a tag for a file", ``, `git tag -a -m t t; git update-index --add --cacheinfo 100644,$(git rev-parse t),x`, "no file", "d/f g"},
 		{"a tree for a file in a conflict", ``, `printf '0 0000000000000000000000000000000000000000\tg\n100644 %s 2\tg\n' $(git rev-parse HEAD:d) | git update-index --index-info`, "no file", "d/f g"},
 		{"no object", ``, `git update-index --add --cacheinfo 100644,` + none + `,x`, "missing", "d/f g"},
-		{"no object, to be added", ``, raw + `echo x >x; git add -N x; raw x ` + none, "missing", "d/f g"},
+		{"no object, to be added", ``, raw + `echo x >xyzzy; git add -N xyzzy; raw xyzzy ` + none, "missing", "d/f g"},
 		{"to be added", ``, `echo x >x; git add -N x`, ``, "d/f g x"},
 		{"a file of a partial clone that is not there", partial, `git update-index --index-version=4 --force-write-index; git rm -q --cached d/a`, ``, "b"},
 		{"another one", partial, `git update-index --add --cacheinfo 100644,` + none + `,x`, ``, "b d/a x"},
