@@ -381,7 +381,9 @@ func Switched(h Host) (map[string]bool, error) {
 	for line := range strings.Lines(log) {
 		if _, text, ok := strings.Cut(line, moving); ok {
 			from, to, _ := strings.Cut(strings.TrimSuffix(text, "\n"), " to ")
-			names[from], names[to] = true, names[to]
+			if names[from] = true; !names[to] {
+				names[to] = false
+			}
 		}
 	}
 	return names, err
