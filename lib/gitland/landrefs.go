@@ -112,6 +112,12 @@ func (n *landing) mayLand(changes []refs.Change) ([]refs.Change, error) {
 	if err := n.setAside(began, meanwhile, changes); err != nil {
 		return nil, err
 	}
+	for i := range changes { // HEAD lands with its branch
+		h := &changes[i]
+		if h.Name == "HEAD" && h.Aside == "" && h.Target != h.OldTarget && slices.ContainsFunc(changes, func(c refs.Change) bool { return c.Name == h.Target && c.New != "" && c.Aside != "" }) {
+			h.Aside = fmt.Sprintf("%q does not land", h.Target)
+		}
+	}
 	return slices.DeleteFunc(changes, func(c refs.Change) bool {
 		switch {
 		case c.Aside == incomplete:
@@ -193,18 +199,20 @@ func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.R
 	} else {
 		n.unlock = unlock
 	}
-	if n.was == nil {
-		was := n.treeOf(headNow(n.host))
-		n.was = &was
+	if !slices.ContainsFunc(rest, moves) {
+		others, err := refs.Apply(n.host, rest, o)
+		return append(results, others...), err
 	}
-	if slices.ContainsFunc(rest, moves) {
-		if err := n.noteMove(rest); err != nil {
-			return results, err
-		}
+	was := n.treeOf(headNow(n.host))
+	n.was = &was
+	if err := n.noteMove(rest); err != nil {
+		return results, err
 	}
 	others, err := refs.Apply(n.host, rest, o)
-	if slices.ContainsFunc(rest, moves) {
-		n.moved = n.movedTo(others)
+	if n.moved = n.movedTo(others); n.moved == "" && err != nil {
+		n.moved = headNow(n.host)
+	} else if n.moved == "" { // the user may move it at any time
+		n.was = nil
 	}
 	return append(results, others...), err
 }
