@@ -209,27 +209,27 @@ func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.R
 		return results, err
 	}
 	others, err := refs.Apply(n.host, rest, o)
-	if n.moved = n.movedTo(others); n.moved == "" && err != nil {
-		n.moved = headNow(n.host)
-	} else if n.moved == "" { // the user may move it at any time
+	is := false
+	if n.moved, is = n.movedTo(others); !is && err == nil { // the user may move it at any time
 		n.was = nil
 	}
 	return append(results, others...), err
 }
 
-// movedTo returns the commit to which a landing has moved the host's HEAD, or "".
-func (n *landing) movedTo(results []refs.Result) (moved string) {
+// movedTo returns the commit to which a landing has moved the host's HEAD, or "" for a branch that is not there
+// yet. is is false if it has not.
+func (n *landing) movedTo(results []refs.Result) (moved string, is bool) {
 	id, branch, others := leads(n.host)
 	for _, c := range results {
 		switch {
 		case c.Outcome != refs.Landed || c.Name != "HEAD" && c.Name != branch && !slices.Contains(others, c.Name):
 		case isID(c.New):
-			return c.New
+			return c.New, true
 		default:
-			moved = id
+			moved, is = id, true
 		}
 	}
-	return moved
+	return moved, is
 }
 
 // without leaves some changes for the next command.
