@@ -189,8 +189,8 @@ type walker struct {
 	found  []spot
 	made   []spot
 	errs   []error
-	full   bool
-	moved  int // directories around that appeared since a command began
+	full   bool // the list, not the walk
+	moved  int  // directories around that appeared since a command began
 }
 
 // errFound ends a search.

@@ -179,9 +179,11 @@ func (n *landing) acquire() (err error) {
 // landIndex lands the index, and reports whether it is that of HEAD.
 func (n *landing) landIndex() (landed bool, err error) {
 	rel := path.Join(n.rel, indexFile)
-	if own := n.treeOf(n.mine.id); n.moved != "" && n.mine.known && n.indexes() == nil && own != n.treeOf(n.moved) {
-		n.was = &own // to which the host's index belongs, as the command's does
-		return false, nil
+	if n.moved != "" && n.mine.known && n.indexes() == nil {
+		if own := n.treeOf(n.mine.id); own != n.treeOf(n.moved) {
+			n.was = &own // to which the host's index belongs, as the command's does
+			return false, nil
+		}
 	}
 	why, err := n.wholeIndex()
 	switch {
@@ -432,8 +434,9 @@ func (n *landing) staleIndex(changes []refs.Change) (why string, err error) {
 		return "", err
 	}
 	var was, is []index.Entry
+	tree := n.treeOf(headNow(n.host))
 	for _, id := range ids {
-		if err := n.differing(n.treeOf(headNow(n.host)), n.treeOf(id), "", &was, &is); err != nil {
+		if err := n.differing(tree, n.treeOf(id), "", &was, &is); err != nil {
 			return "", err
 		}
 	}

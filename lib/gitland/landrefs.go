@@ -222,7 +222,7 @@ func (n *landing) movedTo(results []refs.Result) (moved string, is bool) {
 	id, branch, others := leads(n.host)
 	for _, c := range results {
 		switch {
-		case c.Outcome != refs.Landed || c.Name != "HEAD" && c.Name != branch && !slices.Contains(others, c.Name):
+		case c.Outcome != refs.Landed || c.Old == c.New || c.Name != "HEAD" && c.Name != branch && !slices.Contains(others, c.Name):
 		case isID(c.New):
 			return c.New, true
 		default:

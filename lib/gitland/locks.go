@@ -23,12 +23,11 @@ func (l *Layer) forgetLocks(upper int) {
 		return
 	}
 	defer unix.Close(view)
-	for _, git := range append([]string{l.GitDir}, l.GitDirs...) {
-		if !fsat.Within(git, l.GitDir) {
+	for i, git := range append([]string{l.GitDir}, l.GitDirs...) {
+		if !fsat.Within(git, l.GitDir) || i > 0 && git == l.GitDir {
 			continue
 		}
-		names := []string{"HEAD", "index", "config", "packed-refs", "shallow"}
-		for _, name := range names {
+		for _, name := range []string{"HEAD", "index", "config", "packed-refs", "shallow"} {
 			l.forgetLock(view, upper, path.Join(l.rel(git), name+".lock"))
 		}
 		if branch := branchOf(git); branch != "" {
