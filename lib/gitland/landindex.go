@@ -433,13 +433,6 @@ func (n *landing) staleIndex(changes []refs.Change) (why string, err error) {
 	if err != nil {
 		return "", err
 	}
-	var was, is []index.Entry
-	tree := n.treeOf(headNow(n.host))
-	for _, id := range ids {
-		if err := n.differing(tree, n.treeOf(id), "", &was, &is); err != nil {
-			return "", err
-		}
-	}
 	hexLen, db := n.repo.hexLen(), n.repo.objects
 	host, err := parseWhole(h.text, n.git, hexLen, db)
 	if err != nil {
@@ -449,19 +442,64 @@ func (n *landing) staleIndex(changes []refs.Change) (why string, err error) {
 	if err != nil {
 		base = new(index.Index)
 	}
-	known := map[string][]index.Entry{}
-	for _, e := range slices.Concat(was, is) {
+	tree := n.treeOf(headNow(n.host))
+	for _, id := range ids {
+		var was, is []index.Entry
+		if err := n.differing(tree, n.treeOf(id), "", &was, &is); err != nil {
+			return "", err
+		}
+		if path := stale(host, base, was, is); path != "" {
+			return fmt.Sprintf("the host has staged another change of %q meanwhile", path), nil
+		}
+	}
+	return "", nil
+}
+
+// stale returns a path at which the host's index keeps HEAD from moving, or "". was and is are the versions of
+// files that differ in the two trees. What base has too is no change of the host's.
+func stale(host, base *index.Index, was, is []index.Entry) string {
+	known, added := map[string][]index.Entry{}, map[string]bool{}
+	for _, e := range was {
 		known[e.Path] = append(known[e.Path], e)
+	}
+	for _, e := range is {
+		known[e.Path] = append(known[e.Path], e)
+		added[e.Path] = true
 	}
 	for _, path := range slices.Sorted(maps.Keys(known)) {
 		now, began := host.Get(path), base.Get(path)
 		same := func(e index.Entry) bool { return e.Mode == now.Mode && e.ID == now.ID && now.Stage == 0 }
 		gone := (now.Mode == 0 || now.IntentToAdd) && len(known[path]) < 2 // one of the two does not have it
 		if !slices.ContainsFunc(known[path], same) && !gone && !(same(began) || now == began) {
-			return fmt.Sprintf("the host has staged another change of %q meanwhile", path), nil
+			return path
 		}
 	}
-	return "", nil
+	staged := map[string]bool{}
+	for _, e := range host.Changed(base) {
+		if len(known[e.Path]) > 0 {
+			continue
+		}
+		staged[e.Path] = true
+		if file := above(e.Path, added); file != "" {
+			return file
+		}
+	}
+	for _, e := range is {
+		if above(e.Path, staged) != "" {
+			return e.Path
+		}
+	}
+	return ""
+}
+
+// above returns one of some files that is where a path needs a directory, or "".
+func above(name string, files map[string]bool) string {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if files[dir] {
+			return dir
+		}
+	}
+	return ""
 }
 
 // heads lists the paths at which four trees differ: those of the HEADs of the base of the index, of the

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/gitdir/index"
 )
 
 // The next commit on the host has all its objects, whatever index a command has left.
@@ -133,4 +135,39 @@ func TestIndexThatIsNone(t *testing.T) {
 	data, _, err = readIndexOfLayer(fd)
 	require.NoError(t, err)
 	assert.Empty(t, data)
+}
+
+// HEAD moves only to a commit that what the user has staged since the beginning goes with.
+func TestStale(t *testing.T) {
+	parse := func(words string) (list []index.Entry) {
+		for word := range strings.FieldsSeq(words) {
+			name, version, _ := strings.Cut(word, "=")
+			list = append(list, index.Entry{Path: name, Mode: index.ModeFile, ID: strings.Repeat(version, 40)})
+		}
+		return list
+	}
+	for _, row := range []struct{ name, began, staged, was, is, want string }{
+		{"nothing staged", "f=1", "f=1", "f=1", "f=2", ""},
+		{"another file staged", "f=1", "f=1 g=1", "f=1", "f=2", ""},
+		{"another version staged", "f=1", "f=3", "f=1", "f=2", "f"},
+		{"the same version staged", "f=1", "f=2", "f=1", "f=2", ""},
+		{"another version, staged before the beginning", "f=3", "f=3", "f=1", "f=2", ""},
+		{"a file is new", "", "", "", "f=2", ""},
+		{"a file goes that the user has removed", "f=1", "", "f=1", "", ""},
+		{"a file changes that the user has removed", "f=1", "", "f=1", "f=2", "f"},
+		{"a file in the place of a staged directory", "", "f/x=1", "", "f=2", "f"},
+		{"the same, and the command has staged the file", "f=2", "f/x=1", "", "f=2", "f"},
+		{"a file in the place of a staged directory of the beginning", "f/x=1", "f/x=1", "", "f=2", ""},
+		{"a file in the place of a directory of HEAD", "f/x=1", "f/x=1", "f/x=1", "f=2", ""},
+		{"a directory in the place of a staged file", "", "f=1", "", "f/x/y=2", "f/x/y"},
+		{"a directory in the place of a file of HEAD", "f=1", "f=1", "f=1", "f/x/y=2", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			host, err := index.Of(parse(row.staged), 40)
+			require.NoError(t, err)
+			base, err := index.Of(parse(row.began), 40)
+			require.NoError(t, err)
+			assert.Equal(t, row.want, stale(host, base, parse(row.was), parse(row.is)))
+		})
+	}
 }

@@ -307,7 +307,8 @@ func (n *landing) headsThen(changes []refs.Change) (ids []string) {
 			ids = append(ids, c.New)
 		}
 	}
-	return ids
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // keepLog keeps the log of a reference that stays for the next command.
