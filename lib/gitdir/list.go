@@ -36,10 +36,9 @@ type List struct {
 	spots       []spot
 	links       map[string][]string // by git directory: a key of its index, then the gitlinks
 	trees       map[string]string   // by git directory: its core.worktree, for this process
-	mounts      []string
-	records     []Inert         // of fenced repositories
-	given       map[string]bool // names restored to repositories of commands
-	users       map[string]bool // directories with a .git that the user may have made meanwhile
+	records     []Inert             // of fenced repositories
+	given       map[string]bool     // names restored to repositories of commands
+	users       map[string]bool     // directories with a .git that the user may have made meanwhile
 	claims      []claim
 	since       int64         // a later change may be a command's; 0: none is
 	cover       []place       // the git directories that Find found in the root
@@ -170,10 +169,6 @@ func (l *List) shut() {
 	l.fd = -1
 }
 
-// Mounts lists the mount points in the tree, absolute. The list does not enter
-// them: each is a tree of its own.
-func (l *List) Mounts() []string { return slices.Clone(l.mounts) }
-
 // walker makes a new list from an old one.
 type walker struct {
 	*List
@@ -211,7 +206,6 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 		w.spots[s.dir] = append(w.spots[s.dir], s)
 	}
 	l.dirs = make([]dir, 0, len(w.old)+64)
-	l.mounts = nil
 	var err error
 	switch {
 	case len(w.old) == 0:
@@ -431,7 +425,6 @@ func (w *walker) read(path string, i, depth int) error {
 	fd, err := w.enter(path, unix.O_RDONLY|unix.O_NONBLOCK)
 	switch {
 	case errors.Is(err, unix.EXDEV):
-		w.mounts = append(w.mounts, w.absolute(path))
 		return nil
 	case errors.Is(err, errClosed):
 		return w.closed(path)
