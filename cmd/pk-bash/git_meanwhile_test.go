@@ -155,7 +155,7 @@ func TestUserAndCommandMeanwhile(t *testing.T) {
 			"git log -1 --format=%s t", "5\n",
 		},
 		{
-			"a file that the user has staged, and the command commits", ":", ":", "sed -i 1s/^/user/ a.txt; git add a.txt", "echo n >>a.txt; git commit -qam n", `the host has staged another change of "a.txt" meanwhile`,
+			"a file that the user has staged, and the command commits", ":", ":", "sed -i 1s/^/user/ a.txt; git add a.txt", "echo n >>a.txt; git commit -qam n", `the host has staged another change of "a.txt"`,
 			"git commit -qm u; git log -1 --format=%s refs/pk/command/heads/main", "n\n",
 		},
 		{

@@ -105,6 +105,8 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 				c.Aside = "the host has switched meanwhile"
 			case name == "HEAD" && known && commit != began && !r.isAncestor(h.id, id):
 				c.Aside = "the host has committed meanwhile"
+			case name == "HEAD" && c.Target != "" && c.Target != h.branch && n.mine.known && (n.mine.moved || slices.ContainsFunc(ids, func(id string) bool { return id != "" && !r.isAncestor(n.mine.id, id) })):
+				c.Aside = fmt.Sprintf("the host has moved %q meanwhile", c.Target)
 			case name == "HEAD" && c.Target != "" && c.Target != h.branch && g.usedElsewhere(c.Target, git) != "":
 				c.Aside = fmt.Sprintf("%q has checked out %q", g.usedElsewhere(c.Target, git), c.Target)
 			case id == "" && name == "HEAD" && slices.ContainsFunc(changes, func(b refs.Change) bool { return b.Name == c.Target && b.New != "" }):

@@ -389,22 +389,25 @@ func (l *Layer) moveBase(out *landed) {
 	for _, file := range out.keep {
 		git := filepath.Join(l.GitDir, path.Dir(file))
 		r := l.lander.repos[l.rel(l.common(git))]
-		branch, began, known := l.began(git)
-		if path.Base(file) != indexFile || r == nil || !known {
-			continue
-		}
-		host, rel := r.refs(git), path.Dir(file)
-		value, target, err := refs.Value(host, "HEAD")
-		if target != "" {
-			value = "ref: " + target
-		}
-		if value = out.beginning(rel, "HEAD", value); err != nil || leadsTo(value) != branch || r.beganAt(host, rel, out) != began {
+		if _, _, known := l.began(git); path.Base(file) != indexFile || r == nil || !known || !l.isBegun(r, git, out) {
 			continue
 		}
 		for name, text := range l.read(git) {
 			_ = l.write(name, text) // or the next command's work may stay apart
 		}
 	}
+}
+
+// isBegun reports whether the host's HEAD is that with which the commands began, but for what has landed.
+func (l *Layer) isBegun(r *repository, git string, out *landed) bool {
+	host, rel := r.refs(git), cmp.Or(l.rel(git), ".")
+	branch, began, known := l.began(git)
+	value, target, err := refs.Value(host, "HEAD")
+	if target != "" {
+		value = "ref: " + target
+	}
+	value = out.beginning(rel, "HEAD", value)
+	return !known || err == nil && leadsTo(value) == branch && r.beganAt(host, rel, out) == began
 }
 
 // meanwhile returns why the commands' changes of a HEAD, or of its branch, must not land because of the
@@ -582,7 +585,7 @@ func (l *Layer) leave(git string, before *record) (left bool, err error) {
 	if hasOperation(up) {
 		return false, nil
 	}
-	at := l.headSeen(up, shared, host)
+	at := l.headSeen(up, shared, host, before.Since)
 	if !slices.ContainsFunc([]string{path.Join(rel, "HEAD"), path.Join(common, branch), path.Join(common, at.branch)}, func(name string) bool { return slices.Contains(before.Keep, name) }) {
 		return false, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -134,10 +135,12 @@ type seen struct {
 	branch string // "" if it is detached
 	id     string // "" if the branch is not there yet
 	known  bool
+	moved  bool // the host may have moved the branch since commands read it, and id is from the host
 }
 
-// headSeen returns the HEAD to which the index belongs in a directory of the upper layer.
-func (l *Layer) headSeen(up, upper int, host refs.Host) seen {
+// headSeen returns the HEAD to which the index belongs in a directory of the upper layer, which was mounted at a
+// time.
+func (l *Layer) headSeen(up, upper int, host refs.Host, since int64) seen {
 	branch, began, known := l.began(host.Git)
 	at := seen{branch: branch, id: began, known: known}
 	if id, target, changed := refs.InLayer(up, host.HexLen, "HEAD"); changed {
@@ -159,7 +162,9 @@ func (l *Layer) headSeen(up, upper int, host refs.Host) seen {
 	default: // it is as the host had it then
 		at.id = refs.CheckedOut(up, host.HexLen, at.branch)
 		if at.id == "" {
-			at.id, _, _ = refs.Value(host, at.branch)
+			then := false
+			at.id, then = refs.Then(host, at.branch, time.Unix(0, since), l.packedThen(host.Common))
+			at.moved = !then
 		}
 	}
 	return at

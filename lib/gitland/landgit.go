@@ -2,6 +2,7 @@ package gitland
 
 import (
 	"errors"
+	"io/fs"
 	"math"
 	"path"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
@@ -39,6 +41,8 @@ type landing struct {
 	ownTree  string        // of the HEAD to which the command's index belongs, once it is merged
 	stays    bool          // HEAD, or a branch to which it leads, has not landed
 	underWay bool          // HEAD and the index belong to a state that the host's git must not see
+	op       string        // a file of a state that lands with the index
+	apart    string        // why it does not
 	branch   string        // which belongs to that state too, or ""
 	held     []string      // files of the state that stay
 	refused  []string      // references that have not landed
@@ -76,14 +80,9 @@ func (n *landing) land() (err error) {
 		}
 		return err
 	}
-	n.mine, n.after = n.layer.headSeen(n.up, n.upper, n.host), headID(n.up, n.upper, n.host)
+	n.mine, n.after = n.layer.headSeen(n.up, n.upper, n.host, n.out.Since), headID(n.up, n.upper, n.host)
 	_, branch, others := leads(n.host)
 	n.leading = append(others, "HEAD", branch, headOf(n.up, n.host))
-	o := n.stateOptions()
-	if err := n.findWork(o); err != nil {
-		return err
-	}
-	n.keepWork()
 	gitlock.Sweep(filepath.Join(n.git, indexFile))
 	n.unlock = func() {}
 	defer func() {
@@ -93,6 +92,11 @@ func (n *landing) land() (err error) {
 		}
 		n.unlock()
 	}()
+	o := n.stateOptions()
+	if err := n.findWork(o); err != nil {
+		return err
+	}
+	n.keepWork()
 	if err := n.resume(); err != nil {
 		return err
 	}
@@ -124,35 +128,48 @@ func (n *landing) begun() string {
 
 // landWork lands states and the index. It reports whether the index is that of HEAD.
 func (n *landing) landWork(o state.Options) (landed bool, err error) {
-	if n.last {
-		if o.Try = false; len(n.held) == 0 { // else it stays, as HEAD may
-			n.after = headNow(n.host)
-		}
-		if n.stays {
-			err = n.leaveStates(o)
-		} else {
-			err = n.landStates(o)
-		}
-		if err != nil {
-			return false, err
-		}
+	if o.Try = false; n.last && len(n.held) == 0 { // else it stays, as HEAD may
+		n.after = headNow(n.host)
 	}
 	if n.underWay {
-		return false, n.holdBack()
+		return false, errors.Join(n.endStates(o), n.holdBack())
+	}
+	if n.op == "" { // else after the index
+		if err := n.endStates(o); err != nil {
+			return false, err
+		}
 	}
 	if err := n.letGo(); err != nil {
 		return false, err
 	}
 	if why := n.otherHead(); why != "" {
 		n.leaveIndex(why)
-		return false, nil
-	}
-	landed, err = n.landIndex()
-	if errors.Is(err, errIndexChanged) { // before pk locked it: an editor may write stat data at any time
-		n.indexes = n.readIndexes()
+	} else {
 		landed, err = n.landIndex()
+		if errors.Is(err, errIndexChanged) { // before pk locked it: an editor may write stat data at any time
+			n.indexes = n.readIndexes()
+			landed, err = n.landIndex()
+		}
+	}
+	if err == nil && n.op != "" {
+		if !landed && !n.stays {
+			n.apart = "the index does not land"
+			n.out.keep = append(n.out.keep, path.Join(n.rel, indexFile))
+		}
+		err = n.endStates(o)
 	}
 	return landed, err
+}
+
+// endStates lands states once the command has ended, or leaves them for the next one.
+func (n *landing) endStates(o state.Options) error {
+	switch {
+	case !n.last:
+		return nil
+	case n.stays || n.apart != "":
+		return n.leaveStates(o)
+	}
+	return n.landStates(o)
 }
 
 func (n *landing) stateOptions() state.Options {
@@ -211,6 +228,15 @@ func (n *landing) findWork(o state.Options) error {
 		}
 	}
 	n.underWay = len(n.held) > 0 && !(isRebase(n.up, n.held) && headOf(n.up, n.host) != "")
+	if i := slices.IndexFunc(result.Landed, func(name string) bool { return name != "BISECT_LOG" && slices.Contains(operations, name) }); i >= 0 && !n.underWay {
+		n.op = result.Landed[i]
+		if n.apart, err = n.changedSince(); err != nil {
+			return err
+		}
+		if n.apart != "" {
+			n.underWay, n.held = true, append(n.held, n.op)
+		}
+	}
 	if n.underWay || n.after == n.before().id {
 		return nil
 	}
@@ -222,6 +248,36 @@ func (n *landing) findWork(o state.Options) error {
 		n.underWay, n.held = true, append(n.held, op)
 	}
 	return nil
+}
+
+// changedSince returns why a state cannot land that belongs to the command's HEAD and index, or "": the user has
+// switched, committed or staged since the commands began, so their next commit would be the end of a merge without
+// its files, or with another parent. It locks the host's index, or the user could yet do so.
+func (n *landing) changedSince() (why string, err error) {
+	if !n.layer.isBegun(n.repo, n.git, n.out) {
+		return "the host has switched or committed meanwhile", nil
+	}
+	if n.before().workTree == "" {
+		return "", nil
+	}
+	switch err := n.acquire(); {
+	case errors.Is(err, fs.ErrExist):
+		return err.Error(), nil
+	case err != nil:
+		return "", err
+	case n.layer.sameIndex(n.git):
+		return "", nil
+	}
+	h, err := readHostIndex(n.git, n.repo.hexLen())
+	if err != nil {
+		return "", err
+	}
+	host, herr := parseWhole(h.text, n.git, n.repo.hexLen(), n.repo.objects)
+	base, err := parseWhole(n.layer.readBase(n.git), n.git, n.repo.hexLen(), n.repo.objects)
+	if herr != nil || err != nil || !index.SameContent(host, base) {
+		return "the host has staged other changes meanwhile", nil
+	}
+	return "", nil
 }
 
 // keepWork leaves for the next command the files that belong to a state that stays.
@@ -268,10 +324,13 @@ func (n *landing) otherHead() string {
 // leaveStates leaves states with the HEAD to which they belong.
 func (n *landing) leaveStates(o state.Options) error {
 	changed, err := state.Differences(n.git, n.up, o)
-	if n.waits() {
+	if n.waits() || n.apart != "" {
 		for _, d := range changed {
 			n.out.leave(path.Join(n.rel, d.Name))
 		}
+	}
+	if n.apart != "" {
+		n.out.wait(path.Join(n.rel, n.op), "%s, with its index: %s", n.op, n.apart)
 	}
 	return err
 }

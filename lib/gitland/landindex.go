@@ -426,8 +426,9 @@ func (n *landing) staleIndex(changes []refs.Change) (why string, err error) {
 			return "the host has begun a merge or the like meanwhile", nil
 		}
 	}
-	if n.layer.sameIndex(n.git) {
-		return "", nil
+	fit, err := n.fit()
+	if err != nil || fit && n.layer.sameIndex(n.git) {
+		return "", err
 	}
 	h, err := readHostIndex(n.git, n.repo.hexLen())
 	if err != nil {
@@ -438,9 +439,11 @@ func (n *landing) staleIndex(changes []refs.Change) (why string, err error) {
 	if err != nil {
 		return "", nil // git on the host cannot commit either
 	}
-	base, err := parseWhole(n.layer.readBase(n.git), n.git, hexLen, db)
-	if err != nil {
-		base = new(index.Index)
+	base := new(index.Index)
+	if fit {
+		if x, err := parseWhole(n.layer.readBase(n.git), n.git, hexLen, db); err == nil {
+			base = x
+		}
 	}
 	tree := n.treeOf(headNow(n.host))
 	for _, id := range ids {
@@ -449,14 +452,29 @@ func (n *landing) staleIndex(changes []refs.Change) (why string, err error) {
 			return "", err
 		}
 		if path := stale(host, base, was, is); path != "" {
-			return fmt.Sprintf("the host has staged another change of %q meanwhile", path), nil
+			return fmt.Sprintf("the host has staged another change of %q", path), nil
 		}
 	}
 	return "", nil
 }
 
+// fit reports whether the command's index, if it has one, may land.
+func (n *landing) fit() (bool, error) {
+	x := n.indexes()
+	if x == nil || x.err != nil || x.invalid != nil {
+		return false, nil
+	}
+	whole := indexes{Index: x.Index}
+	whole.changed, whole.old = x.Differences()
+	why, err := n.unsafe(whole.changed)
+	if why == "" && err == nil {
+		why, err = n.guard().staged(&whole)
+	}
+	return why == "" && err == nil, err
+}
+
 // stale returns a path at which the host's index keeps HEAD from moving, or "". was and is are the versions of
-// files that differ in the two trees. What base has too is no change of the host's.
+// files that differ in the two trees. What base has too is no change that keeps it: the command's index lands with it.
 func stale(host, base *index.Index, was, is []index.Entry) string {
 	known, added := map[string][]index.Entry{}, map[string]bool{}
 	for _, e := range was {
@@ -762,9 +780,12 @@ func (n *landing) merge(x *indexes) (why string, err error) {
 	if !known {
 		began = n.treeOf(n.begun())
 	}
-	own := n.treeOf(n.mine.id)
-	if own != now && !(n.mine.known && n.repo.isAncestor(n.mine.id, head)) { // its commits are kept apart, and their changes are staged
+	own, apart := now, false // from the host's HEAD
+	switch {
+	case !n.mine.known:
 		own = began
+	case n.mine.id != head:
+		own, apart = n.treeOf(n.mine.id), !n.repo.isAncestor(n.mine.id, head)
 	}
 	n.ownTree = own
 	if same := began == host && own == now; x.isBase && same {
@@ -786,6 +807,12 @@ func (n *landing) merge(x *indexes) (why string, err error) {
 		heads, err := n.heads(began, own, host, now)
 		if err != nil {
 			return "", err
+		}
+		for path, h := range heads { // what the user had staged is still staged, if the command's commit of it has not landed
+			if e := base.Get(path); apart && e.Mode == h.Own.Mode && e.ID == h.Own.ID {
+				h.Own = h.Base
+				heads[path] = h
+			}
 		}
 		text, both := index.Merge(base, x.Index, theirs, heads)
 		if text == nil {

@@ -161,6 +161,22 @@ func (r *reader) packed() (packed, error) {
 	return p, nil
 }
 
+// Then returns the value of a branch of the host's. known reports whether it is the one of a time: its file is not
+// younger, or it is in the copy of packed-refs of that time.
+func Then(host Host, name string, began time.Time, packedThen string) (id string, known bool) {
+	r := reader{Host: host}
+	now, err := r.read(name)
+	if err != nil || now.target != "" || now.value == (value{}) {
+		return "", err == nil && now.target == ""
+	}
+	if now.loose {
+		return now.id, now.changed.Before(began)
+	}
+	data, err := os.ReadFile(packedThen)
+	then, perr := openPacked(string(data), host.HexLen)
+	return now.id, err == nil && perr == nil && then.get(name) == now.id
+}
+
 // packedSince returns the time since which only pk has changed the packed-refs that was read
 // last.
 func (r *reader) packedSince(o *Options) time.Time {

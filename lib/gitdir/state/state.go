@@ -70,7 +70,7 @@ type Mark struct {
 
 // Result names the changes. Both lists are in a fixed order.
 type Result struct {
-	Landed []string // files and directories that were written or removed
+	Landed []string // files and directories that were written or removed, or with Try would be
 	Stays  []Stay
 }
 
@@ -222,7 +222,8 @@ func (l *lander) group(items []item) error {
 	}
 	for _, c := range changes {
 		if l.Try {
-			break
+			l.result.Landed = append(l.result.Landed, c.name)
+			continue
 		}
 		if err := l.apply(c); err != nil {
 			return fmt.Errorf("%q: %w", c.name, err)
