@@ -12,7 +12,10 @@ import (
 // The user and a command work in a repository at the same time.
 func TestUserAndCommandMeanwhile(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
-	const apart = "the command's is \"refs/pk/command/heads/main\""
+	const (
+		apart     = "the command's is \"refs/pk/command/heads/main\""
+		topicHasT = "git checkout -q topic 2>/dev/null; echo t >t; git add t; git commit -qm t; git checkout -q main"
+	)
 	for _, c := range []struct{ name, before, first, host, second, told, then, want string }{
 		{
 			"both make the first commit and the first entry", "rm -rf .git wt mod; git init -q", ":", "echo h >h; git add h", "echo n >n; git add n; git commit -qm n", "",
@@ -166,6 +169,50 @@ func TestUserAndCommandMeanwhile(t *testing.T) {
 			"a commit that the user takes back to the index", ":", "echo e >.envrc; git add -f .envrc; echo 1 >>a.txt; git commit -qm 1 a.txt", "until test $(git log -1 --format=%s) = 1; do sleep 0.05; done; git reset -q --soft HEAD~1", "git update-index --refresh -q", "the index",
 			"git diff --cached --name-only", "a.txt\n",
 		},
+		{
+			"a merge of the command's, and another branch of the user's", topicHasT + "; git branch own", ":", "git checkout -q own", "git merge -q --no-ff --no-commit topic", "MERGE_HEAD, with its index: the host has switched or committed meanwhile",
+			"echo h >h; git add h; git commit -qm h; git show --format=%P --name-only | wc -w", "2\n",
+		},
+		{
+			"a merge of the command's, and a commit that the user drops", topicHasT, ":", "git reset -q --hard HEAD~1", "git merge -q --no-ff --no-commit topic", "MERGE_HEAD, with its index: the host has switched or committed meanwhile",
+			"echo h >h; git add h; git commit -qm h; git show --format=%P --name-only | wc -w", "2\n",
+		},
+		{
+			"a merge of the command's, and what the user stages", topicHasT, ":", "echo h >h; git add h", "git merge -q --no-ff --no-commit topic", "MERGE_HEAD, with its index: the host has staged other changes meanwhile",
+			"git commit -qm h; git show --format=%P --name-only | wc -w", "2\n",
+		},
+		{
+			"a merge of the command's, and a lock", topicHasT, ":", "touch .git/index.lock", "git merge -q --no-ff --no-commit topic", "MERGE_HEAD, with its index: ",
+			"rm .git/index.lock; echo h >h; git add h; git commit -qm h; git show --format=%P --name-only | wc -w", "2\n",
+		},
+		{
+			"a merge with an index that does not land", topicHasT, ":", ":", "git merge -q --no-ff --no-commit topic; echo e >.envrc; git add -f .envrc", "MERGE_HEAD, with its index: the index does not land",
+			"echo h >h; git add h; git commit -qm h; git show --format=%P --name-only | wc -w", "2\n",
+		},
+		{
+			"the end of the user's merge, and an index that does not land", topicHasT + "; git merge -q --no-ff --no-commit topic", ":", ":", "git merge --abort; echo e >.envrc; git add -f .envrc", "MERGE_HEAD, with its index: the index does not land",
+			"test -e .git/MERGE_HEAD; git diff --cached --name-only", "t\n",
+		},
+		{
+			"a pick of the command's, and another branch of the user's", topicHasT + "; echo m >t; git add t; git commit -qm m; git branch own HEAD~1", ":", "git checkout -q own", "! git cherry-pick topic 2>/dev/null", "CHERRY_PICK_HEAD, with its index: ",
+			"test ! -e .git/CHERRY_PICK_HEAD; echo h >h; git add h; git commit -qm h; git log -1 --format=%s", "h\n",
+		},
+		{
+			"a branch that the user moves back, and the command checks out", topicHasT, "git rev-parse topic", "git branch -f topic topic~1", "git checkout -q topic; echo s >s; git add s", `"HEAD" stays at "refs/heads/main": the host has moved "refs/heads/topic" meanwhile`,
+			"git symbolic-ref HEAD; git diff --cached --name-only", "refs/heads/main\n",
+		},
+		{
+			"a branch that the user moves, and the command checks out without a word in the log", topicHasT + "; git branch own", "git rev-parse own", "git branch -f own $(git commit-tree -p own -m u topic^{tree})", "git rebase -q main own; echo s >s; git add s", `"HEAD" stays at "refs/heads/main": the host has moved "refs/heads/own" meanwhile`,
+			"git symbolic-ref HEAD; git diff --cached --name-only", "refs/heads/main\n",
+		},
+		{
+			"a branch that the command resets to another one, and the user's commit", topicHasT + "; echo m >m; git add m; git commit -qm m", ":", "echo h >h; git add h; git commit -qm h", "git reset -q --hard topic", "heads/main",
+			"git diff --cached --name-only; git log -1 --format=%s", "h\n",
+		},
+		{
+			"what the user had staged, and an index that does not land", "sed -i 1s/^/user/ a.txt; git add a.txt", ":", ":", "echo c >>a.txt; git commit -qam c; echo e >.envrc; git add -f .envrc", `the host has staged another change of "a.txt"`,
+			"git commit -qm u; git log -1 --format=%s refs/pk/command/heads/main", "c\n",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -267,4 +314,18 @@ func TestAdviceIsQuoted(t *testing.T) {
 	got := g.fence(t, "git init -q 'x$(touch ran)`touch ran`'")
 	_, advice, _ := strings.Cut(got.Stderr, "until: ")
 	g.host(t, g.Project, strings.ReplaceAll(strings.TrimSpace(advice), "pk-fs git-adopt", "ls -d")+"; test ! -e ran")
+}
+
+// A merge that could not land does so after the next command, once the host is as it was.
+func TestMergeThatWaits(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "git checkout -q topic 2>/dev/null; echo t >t; git add t; git commit -qm t; git checkout -q main")
+	got := g.inTwo(t, ":", func() { g.host(t, g.Project, again+"echo h >h; git add h") }, "git merge -q --no-ff --no-commit topic")
+	assert.Contains(t, got.Stderr, "stays in the sandbox")
+	g.host(t, g.Project, "git rm -q --cached h")
+	got = g.Run(t, "pk-bash", "-y", "--raw", "--", "git diff --cached --name-only")
+	assert.Equal(t, "t\n", got.Stdout)
+	assert.Equal(t, "2\nt\n", g.host(t, g.Project, "git commit -qm m; git show --no-patch --format=%P | wc -w; git diff --name-only HEAD~1"))
+	g.host(t, g.Project, "git fsck --strict 2>&1")
 }
