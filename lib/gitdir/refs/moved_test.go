@@ -193,3 +193,35 @@ func TestKeptNames(t *testing.T) {
 	assert.Equal(t, "refs/pk/session-a__b/heads/main", kept())
 	w.sound(nil)
 }
+
+// The value of a branch is that of a time, or it is not known.
+func TestThen(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, before, after string
+		known               bool
+	}{
+		{"as it was", "git branch b", ":", true},
+		{"packed as it was", "git branch b; git pack-refs --all", ":", true},
+		{"packed, and others since", "git branch b; git pack-refs --all", "git branch c; git pack-refs --all", true},
+		{"moved", "git branch b", "git branch -f b HEAD~1", false},
+		{"moved and packed", "git branch b; git pack-refs --all", "git branch -f b HEAD~1; git pack-refs --all", false},
+		{"new", ":", "git branch b", false},
+		{"missing", ":", ":", true},
+		{"a symbolic reference", "git symbolic-ref refs/heads/b refs/heads/main", ":", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "c 1; c 2; "+row.before)
+			packed := w.host + "/packed-then"
+			w.sh(w.tree, "cp .git/packed-refs "+packed+" 2>/dev/null || :")
+			began := Now()
+			w.sh(w.tree, row.after)
+			id, known := Then(w.hostDir(), "refs/heads/b", began, packed)
+			assert.Equal(t, row.known, known)
+			if has := strings.TrimSpace(w.sh(w.tree, "git rev-parse -q --verify b || :")); has != "" && row.name != "a symbolic reference" {
+				assert.Equal(t, has, id)
+			}
+		})
+	}
+}
