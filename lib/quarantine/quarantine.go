@@ -47,6 +47,7 @@ type Note struct {
 	base  string         // without links; "" if there is none
 	path  string         // of the note
 	file  *os.File       // locked
+	again bool           // its command was killed: a part of the work may be done
 	until *unix.Timespec // the end of the sandbox, if a killed monitor's set-up program noted it
 }
 
@@ -240,6 +241,10 @@ func (n *Note) do(land func(*gitland.Layer) []string) (Report, error) {
 		into = filepath.Join(n.base, n.Session, session.AsideDir)
 	}
 	moved, err := Move(names, into)
+	if into != "" && (len(moved) > 0 || n.again) {
+		// A later command can make a link to the told path, and git on the host goes there.
+		err = errors.Join(err, gitdir.FenceAll(into))
+	}
 	for _, l := range replaced {
 		err = errors.Join(err, l.restore())
 	}
@@ -454,7 +459,7 @@ func recoverOne(base string, dir int, name string) (r Report, err error) {
 	if err != nil {
 		return r, nil // another command has done it
 	}
-	n := &Note{base: base, path: filepath.Join(base, journal, name), file: os.NewFile(uintptr(fd), name)}
+	n := &Note{base: base, path: filepath.Join(base, journal, name), file: os.NewFile(uintptr(fd), name), again: true}
 	var st unix.Stat_t
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil || unix.Fstat(fd, &st) != nil || st.Nlink == 0 {
 		return r, n.file.Close() // its command runs, or has just ended
