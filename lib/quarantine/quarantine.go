@@ -38,6 +38,9 @@ type Note struct {
 	Linked  []Linked `json:"linked,omitempty"`
 	Session string   `json:"session"` // name of the session directory that files are moved to
 
+	// Tmp is the session directory without a name whose session tmp goes with the command, or "".
+	Tmp string `json:"tmp,omitempty"`
+
 	Layers []*gitland.Layer `json:"layers,omitempty"` // whose work lands
 
 	// Above are directories above the names that were missing too: a command can
@@ -56,7 +59,7 @@ type Link struct{ Path, Target string }
 
 // Empty reports whether nothing remains to be done.
 func (n *Note) Empty() bool {
-	return len(n.Names)+len(n.Links)+len(n.Modes)+len(n.Layers)+len(n.Linked) == 0
+	return len(n.Names)+len(n.Links)+len(n.Modes)+len(n.Layers)+len(n.Linked) == 0 && n.Tmp == ""
 }
 
 // Lock is the locked note, or nil. A process that inherits it keeps others from
@@ -468,7 +471,8 @@ func recoverOne(base string, dir int, name string) (r Report, err error) {
 	if err == nil {
 		err = setup.Decode(text, n)
 	}
-	if err != nil || int(st.Uid) != os.Geteuid() || st.Nlink != 1 || filepath.Base(n.Session) != n.Session || !strings.HasPrefix(n.Session, session.Prefix) {
+	if err != nil || int(st.Uid) != os.Geteuid() || st.Nlink != 1 || filepath.Base(n.Session) != n.Session || !strings.HasPrefix(n.Session, session.Prefix) ||
+		n.Tmp != "" && (filepath.Base(n.Tmp) != n.Tmp || !strings.HasPrefix(n.Tmp, session.Prefix)) {
 		return r, errors.Join(fmt.Errorf("removed %q from the journal, which is no note of pk: files that a killed command planted may be left", n.path), os.Remove(n.path), n.file.Close())
 	}
 	if st.Mode&0o200 == 0 {
@@ -479,6 +483,11 @@ func recoverOne(base string, dir int, name string) (r Report, err error) {
 			return r, errors.Join(err, n.file.Close())
 		}
 		defer l.Close()
+	}
+	if n.Tmp != "" {
+		if err := session.Abandon(base, n.Tmp); err != nil {
+			return r, errors.Join(fmt.Errorf("cannot remove the /tmp of a killed command in %q: %w", filepath.Join(base, n.Tmp), err), n.file.Close())
+		}
 	}
 	return n.End()
 }

@@ -350,3 +350,18 @@ func TestMovedRepositories(t *testing.T) {
 		assert.NoDirExists(t, to+"/work/.git")
 	}
 }
+
+func TestRecoverTakesTheTmp(t *testing.T) {
+	base, _ := ground(t)
+	tmp := filepath.Join(base, "workspace-x", session.TmpDir)
+	require.NoError(t, os.MkdirAll(tmp+"/r", 0o700))
+	n, err := Begin(base, Note{Session: "workspace-y", Tmp: "workspace-x"})
+	require.NoError(t, err)
+	_, err = Recover(base)
+	require.NoError(t, err)
+	assert.DirExists(t, tmp, "its command runs")
+	require.NoError(t, n.file.Close())
+	_, err = Recover(base)
+	require.NoError(t, err)
+	assert.NoDirExists(t, tmp)
+}
