@@ -326,6 +326,21 @@ func TestNamesForOtherCommits(t *testing.T) {
 	assert.Equal(t, "20261126\nabcd\nnew\nv1\n", g.host(t, g.Project, "git tag"))
 }
 
+// Some prompts run what a shell would expand in the name of a branch. One of the user's lands.
+func TestNamesThatAShellExpands(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "git branch 'own$x'")
+	before := g.host(t, g.Project, "git symbolic-ref HEAD")
+	got := g.fence(t, "git checkout -q -b '$(touch${IFS}x)'; git commit -q --allow-empty -m kept; git tag 't`id`'; git branch -f 'own$x'; git checkout -q --orphan 'o$(x)'")
+	assert.Contains(t, got.Stderr, `"refs/heads/$(touch${IFS}x)" does not land: a prompt of the shell may run a part of its name`)
+	assert.Contains(t, got.Stderr, "refs/tags/t`id`")
+	assert.Equal(t, before, g.host(t, g.Project, "git symbolic-ref HEAD"))
+	assert.Equal(t, "kept\n", g.host(t, g.Project, "git log -1 --format=%s 'own$x'"))
+	assert.Empty(t, g.host(t, g.Project, "git for-each-ref --format='%(refname)' | grep '[$`]' | grep -v 'refs/heads/own' || true"))
+	assert.NotEmpty(t, g.host(t, g.Project, "git for-each-ref refs/pk | grep 'heads/_(touch_{IFS}x)'"))
+}
+
 // No commit brings a protected file or a git directory to the host: neither by data that git
 // reads in another way than it looks, nor by parts that land later.
 func TestCommitsThatSeemClean(t *testing.T) {

@@ -617,6 +617,9 @@ func (f *Fence) beginNote() {
 		n.Session = dir.Name()
 	} else {
 		n.Session = session.Reserve("").Name()
+		if dir != nil {
+			n.Tmp = dir.Name()
+		}
 	}
 	n.Inherit(others, seen)
 	f.note = &n

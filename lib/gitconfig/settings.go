@@ -2,9 +2,12 @@ package gitconfig
 
 import (
 	"cmp"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine"
 )
@@ -151,7 +154,10 @@ func (n *Names) gather(at ground, all []*setting) {
 				n.scripts(at)
 			}
 		case runsFile:
-			n.each(s.Value, at, func(path string) { n.name(path, "git may run it: "+s.Key, true) })
+			n.each(s.Value, at, func(path string) {
+				n.name(path, "git may run it: "+s.Key, true)
+				n.interpreter(path, at)
+			})
 			n.words(s, at)
 		case programs:
 			n.each(s.Value, at, func(dir string) {
@@ -161,6 +167,7 @@ func (n *Names) gather(at ground, all []*setting) {
 				}
 				n.directory(dir, why, hooks)
 				n.links(dir+"/hooks", why)
+				n.interpreters(dir, at)
 				if s.Key == "core.hookspath" {
 					n.hooks(at, dir)
 				}
@@ -282,6 +289,9 @@ func (n *Names) words(s *setting, at ground) {
 			switch is := n.look(path); {
 			case is == aFile:
 				n.name(path, why, true)
+				if strong {
+					n.interpreter(path, at)
+				}
 			case is == aDirectory && m.role == script:
 				for _, file := range []string{"__main__.py", "index.js", "package.json"} {
 					n.name(path+"/"+file, why, true)
@@ -412,6 +422,73 @@ func (n *Names) scripts(at ground) {
 			}
 		}
 	}
+	for _, dir := range at.gitDirs {
+		n.interpreters(dir+"/hooks", at)
+	}
+}
+
+// interpreters is interpreter for the hooks in a directory.
+func (n *Names) interpreters(dir string, at ground) {
+	_ = entries(dir, func(name string, _ bool) {
+		if slices.Contains(hooks, name) {
+			n.interpreter(dir+"/"+name, at)
+		}
+	})
+}
+
+// interpreter adds the program in PATH that env(1) runs for a script, as its first line says.
+func (n *Names) interpreter(script string, at ground) {
+	if n.programs == nil {
+		n.readPath()
+	}
+	here := n.searchesHere()
+	if len(n.searched)+len(n.programs) == 0 && !here {
+		return
+	}
+	name := interpreter(script)
+	if name == "" || strings.Contains(name, "/") {
+		return
+	}
+	why := "env may run it for " + script
+	n.program(name, at, why)
+	if here {
+		for _, path := range n.paths(name, at.tops, at) {
+			n.name(path, why, true)
+		}
+	}
+}
+
+// firstLine is how much of a script the kernel looks at: BINPRM_BUF_SIZE.
+const firstLine = 256
+
+func interpreter(script string) string {
+	f, err := os.OpenFile(script, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	text := make([]byte, firstLine)
+	size, _ := f.Read(text)
+	line, _, _ := strings.Cut(string(text[:size]), "\n")
+	line, is := strings.CutPrefix(line, "#!")
+	words := strings.Fields(line)
+	if !is || len(words) < 2 || filepath.Base(words[0]) != "env" {
+		return ""
+	}
+	for i := 1; i < len(words); i++ {
+		switch word := words[i]; {
+		case word == "-u" || word == "-C" || word == "--unset" || word == "--chdir":
+			i++
+		case strings.HasPrefix(word, "-S") && len(word) > 2:
+			return word[2:]
+		case !strings.HasPrefix(word, "-") && !strings.Contains(word, "="):
+			return word
+		}
+	}
+	return ""
 }
 
 // readPath lists the directories of PATH in a root, and programs that may be in one.

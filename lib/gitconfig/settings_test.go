@@ -323,6 +323,24 @@ z=-C d eight
 	}
 }
 
+// A directory of PATH in the project gets the interpreters that env(1) runs for scripts of the host's.
+func TestInterpretersInPath(t *testing.T) {
+	h := newHome(t)
+	h.project()
+	h.env = append(h.env, "PATH="+h.path("proj/bin")+":"+os.Getenv("PATH"))
+	h.user("[core]\nhooksPath=~/hooks\n[filter \"f\"]\nclean=tools/clean\nsmudge=bash tools/smudge\n[diff]\nexternal=~/diff\n")
+	h.sh(`mkdir proj/bin proj/tools hooks
+		put() { printf "$2\\nx\\n" >"$1"; chmod +x "$1"; }
+		put proj/.git/hooks/pre-commit '#!/usr/bin/env one'; put proj/.git/hooks/pre-push.sample '#!/usr/bin/env none'; put proj/.git/hooks/post-merge '#!/bin/none'
+		put hooks/pre-push '#! /usr/bin/env -S two -u x'; put proj/tools/clean '#!/usr/bin/env -Sthree x'; put proj/tools/smudge '#!/usr/bin/env -u A B=c four'
+		put diff '#!/usr/bin/env -i five'; put proj/other '#!/usr/bin/env none'; rm -f proj/.git/hooks/update; mkfifo proj/.git/hooks/update`)
+	names, err := h.named()
+	require.NoError(t, err)
+	got := h.below(names)
+	assert.Subset(t, got, []string{"bin/one", "bin/two", "bin/three", "bin/four", "bin/five"})
+	assert.NotContains(t, got, "bin/none")
+}
+
 // The directories of hooks are those of each repository, and those of core.hooksPath.
 func TestHooks(t *testing.T) {
 	h := newHome(t)

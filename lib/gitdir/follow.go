@@ -90,10 +90,12 @@ func asGitDir(dir int) (gitDir, commonDir string, err error) {
 			return "", "", unlessAbsent(err)
 		}
 	}
-	if gitDir, err = os.Readlink(fsat.Path(dir)); err != nil {
-		return "", "", err
+	if gitDir, err = os.Readlink(fsat.Path(dir)); err == nil {
+		commonDir, err = os.Readlink(fsat.Path(common))
 	}
-	commonDir, err = os.Readlink(fsat.Path(common))
+	if errors.Is(err, unix.ENAMETOOLONG) { // git asks for the path too, and fails
+		return "", "", nil
+	}
 	return gitDir, commonDir, err
 }
 

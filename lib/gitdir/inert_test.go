@@ -73,6 +73,10 @@ func TestInert(t *testing.T) {
 		{"a work tree in another place", `repo .; git worktree add -q w`, `mkdir v; cp w/.git v`, []string{"v/.git"}, ""},
 		{"a work tree of the user's through a link", `repo .; git worktree add -q w; rm w/.git`, `ln -s .git l; echo "gitdir: $PWD/l/worktrees/w" >w/.git; mkdir d; ln -s ../w d/l; rm w/.git; echo "gitdir: ../d/l/../.git/worktrees/w" >w/.git`, []string{"w/.git"}, ""},
 		{".git is a FIFO", ``, `mkdir a; mkfifo a/.git`, nil, ""},
+		{"an older one in the place of a directory", `repo ../o; arm ../o/.git; mkdir -p a/b; sleep 0.05`, `mv -T ../o a/b`, []string{"a/b/.git", "a/b/.git/HEAD"}, "a/b"},
+		{"an older one below the place of a directory", `repo ../o/c/d; arm ../o/c/d/.git; mkdir -p a/b; sleep 0.05`, `mv -T ../o a/b`, []string{"a/b/c/d/.git", "a/b/c/d/.git/HEAD"}, "a/b/c/d"},
+		{"an older bare one below the place of a directory", `git init -q --bare ../o/m; git config --file ../o/m/config core.bare false; git config --file ../o/m/config core.worktree .; arm ../o/m; mkdir -p a/b; sleep 0.05`,
+			`mv -T ../o a/b`, []string{"a/b/m/HEAD"}, "a/b/m"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -122,7 +126,7 @@ func TestAnotherSpelling(t *testing.T) {
 	require.NoError(t, unix.Lstat(g.Path(".GIT"), &st))
 	l.fd, l.dirs = fd, nil
 	w := &walker{List: l, depth: -1, gits: map[[2]uint64]bool{{st.Dev, st.Ino}: true}}
-	require.NoError(t, w.read(".GIT", -1, 1))
+	require.NoError(t, w.read(around{fd: fd}, ".GIT", -1, 1))
 	assert.Empty(t, l.dirs, "with the host's git directory")
 	l.fd = -1
 }
@@ -163,6 +167,96 @@ func TestFullDisk(t *testing.T) {
 			assert.True(t, row.probe == "" || g.Runs(row.probe, "status"), "%s, in the next command", row.name)
 		})
 		assert.False(t, g.Runs("a", "status"), row.name)
+	}
+}
+
+// No path leads to a repository that is too deep, but descriptors do.
+func TestTooDeep(t *testing.T) {
+	g := newGround(t)
+	g.Sh(`repo .; mkdir -p a/b c; mkdir f`)
+	g.command(func() {})
+	names := slices.Repeat([]string{strings.Repeat("d", 200)}, 25)
+	names[0] = "deep"
+	var below int
+	descend := func() {
+		dir, err := unix.Open(g.Root, unix.O_PATH|unix.O_DIRECTORY, 0)
+		require.NoError(t, err)
+		for _, name := range names {
+			_ = unix.Mkdirat(dir, name, 0o755)
+			next, err := unix.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+			require.NoError(t, err)
+			unix.Close(dir)
+			dir = next
+		}
+		below = dir
+	}
+	made := g.command(func() {
+		g.Sh(`repo s; arm s/.git; repo u/v; arm u/v/.git; git init -q --bare w/m`)
+		descend()
+		for _, name := range []string{"s", "u", "w"} {
+			require.NoError(t, unix.Renameat(unix.AT_FDCWD, g.Path(name), below, name))
+		}
+	})
+	assert.Len(t, made, 5, "two of each .git, and the bare one")
+	assert.ErrorIs(t, unix.Faccessat(below, "s/.git/HEAD", unix.F_OK, 0), unix.ENOENT)
+	assert.ErrorIs(t, unix.Faccessat(below, "w/m/HEAD", unix.F_OK, 0), unix.ENOENT)
+	assert.Len(t, g.command(func() { assert.NoError(t, unix.Faccessat(below, "s/.git/HEAD", unix.F_OK, 0)) }), 5)
+	made = g.command(func() {
+		for name, to := range map[string]string{"s": "a/b", "u": "c", "w": "f"} {
+			require.NoError(t, unix.Renameat(below, name, unix.AT_FDCWD, g.Path(to)))
+		}
+	})
+	assert.Equal(t, []string{"a/b/.git", "a/b/.git/HEAD", "c/v/.git", "c/v/.git/HEAD", "f/m/HEAD"}, g.names(made))
+	assert.False(t, g.Runs("a/b", "status"))
+	assert.False(t, g.Runs("c/v", "status"))
+
+	// A repository of the user's that is too deep for git is none, and stays.
+	g.Sh(`rm -rf a c f; repo s`)
+	require.NoError(t, unix.Renameat(unix.AT_FDCWD, g.Path("s"), below, "s"))
+	assert.Empty(t, g.command(func() {}))
+	unix.Close(below)
+
+	g.Settle()
+	r := g.begin()
+	names = slices.Repeat([]string{strings.Repeat("d", 250)}, maxPath/250+1)
+	names[0] = "e"
+	descend()
+	unix.Close(below)
+	_, err := r.End()
+	assert.ErrorContains(t, err, "too deep: move them away")
+	_, err = g.tryBegin(g.Root)
+	assert.ErrorContains(t, err, g.Path("e"))
+	g.Sh(`rm -rf e`)
+	assert.Empty(t, g.command(func() {}))
+}
+
+// A second command begins when the first one has put a directory in the place of another one.
+func TestPutThereMeanwhile(t *testing.T) {
+	for name, dirs := range map[string]int{"few directories": 0, "many directories": alwaysAll} {
+		g := newGround(t)
+		g.Sh(fmt.Sprintf(`repo ../o/x/y/z/w; arm ../o/x/y/z/w/.git; mkdir a; mkdir d; cd d; mkdir $(seq %d) a`, dirs))
+		g.command(func() {})
+		g.Settle()
+		first := g.begin()
+		g.Sh(`mv -T ../o a`)
+		g.Settle()
+		second := g.begin()
+		_, err := second.End()
+		require.NoError(t, err)
+		made, err := first.End()
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a/x/y/z/w/.git", "a/x/y/z/w/.git/HEAD"}, g.names(made), name)
+	}
+}
+
+// The user makes directories anew between two commands, as git checkout does. The second one works in them.
+func TestMadeAnew(t *testing.T) {
+	for _, script := range []string{`repo a/b/c/d/e`, `repo a/b/c/d`, `git init -q --bare a/b/c/d/m`} {
+		g := newGround(t)
+		g.Sh(`mkdir -p a/b/c/d/e n; cd n; mkdir $(seq ` + fmt.Sprint(alwaysAll) + `)`)
+		g.command(func() {})
+		g.Sh(`mv a old; ` + script + `; mkdir -p a/b/c/d; rm -rf old`)
+		assert.Empty(t, g.command(func() { g.Sh(`date >a/f; date >a/b/c/d/f`) }), script)
 	}
 }
 

@@ -54,9 +54,9 @@ type List struct {
 // dir is a directory of the root's tree.
 type dir struct {
 	path  string // below the root, "" for the root
-	ino   uint64
-	ctime int64 // nanoseconds; 0: to be read again
-	end   int   // index after the directories below it
+	ino   uint64 // 0: not known, or a running command may have put it there
+	ctime int64  // nanoseconds; 0: to be read again
+	end   int    // index after the directories below it
 }
 
 // spot is a name by which git would find a repository: .git in a directory, or the
@@ -117,6 +117,10 @@ const (
 
 	// maxErrors bounds the errors that a walk collects. It goes on after them.
 	maxErrors = 16
+
+	// maxPath bounds the paths of directories below a root, in bytes. A command can make any, and
+	// the walk has all directories on the way open.
+	maxPath = 16 * unix.PathMax
 
 	// maxChanged bounds the entries of a git directory that are checked for a change. If
 	// there are more, it counts as changed.
@@ -185,7 +189,19 @@ type walker struct {
 	made   []spot
 	errs   []error
 	full   bool // the list, not the walk
-	moved  int  // directories around that appeared since a command began
+	moved  int  // directories around that came to their place since a command began
+}
+
+// around is an open directory on the way to another one: the root, or the one above.
+type around struct {
+	fd    int
+	path  string
+	ctime int64 // of the one above
+}
+
+// name is that of a directory below, for a system call.
+func (a around) name(path string) string {
+	return orDot(strings.TrimPrefix(strings.TrimPrefix(path, a.path), "/"))
 }
 
 // errFound ends a search.
@@ -209,11 +225,11 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 	var err error
 	switch {
 	case len(w.old) == 0:
-		err = w.read("", -1, 0)
+		err = w.read(around{fd: w.fd}, "", -1, 0)
 	case w.compare() && w.keepAll(before):
 		l.dirs = w.old
 	default:
-		err = w.again(0, 0)
+		err = w.again(0, 0, 0)
 	}
 	if err = errors.Join(append(w.errs, err)...); err != nil {
 		l.dirs = w.old
@@ -236,8 +252,8 @@ func (l *List) known() map[id]spot {
 	return known
 }
 
-// again visits a directory of the old list.
-func (w *walker) again(i, depth int) error {
+// again visits a directory of the old list. above is the ctime of the directory above.
+func (w *walker) again(i, depth int, above int64) error {
 	d := w.old[i]
 	if w.skip[d.path] {
 		w.dirty = true
@@ -252,7 +268,7 @@ func (w *walker) again(i, depth int) error {
 			return w.vanished(d.path, err)
 		}
 		if !same {
-			return w.read(d.path, i, depth)
+			return w.read(around{fd: w.fd, ctime: above}, d.path, i, depth)
 		}
 	}
 	at, found, made := len(w.dirs), len(w.found), len(w.made)
@@ -261,11 +277,11 @@ func (w *walker) again(i, depth int) error {
 	}
 	if w.passed(i, w.found[found:]) {
 		w.found, w.made = w.found[:found], w.made[:made]
-		return w.read(d.path, i, depth)
+		return w.read(around{fd: w.fd, ctime: above}, d.path, i, depth)
 	}
 	w.dirs = append(w.dirs, d)
 	for c := i + 1; c < d.end && !w.skip[d.path]; c = w.old[c].end {
-		if err := w.again(c, depth+1); err != nil {
+		if err := w.again(c, depth+1, d.ctime); err != nil {
 			return err
 		}
 	}
@@ -376,7 +392,7 @@ func (w *walker) keepSpots(dir string) error {
 	if len(w.spots) == 0 || w.spots[dir] == nil {
 		return nil
 	}
-	fd, err := w.enter(dir, unix.O_PATH)
+	fd, err := w.enter(w.fd, orDot(dir), unix.O_PATH, fsat.SameMount)
 	if err != nil {
 		return w.vanished(dir, err)
 	}
@@ -391,7 +407,7 @@ func (w *walker) keepSpots(dir string) error {
 
 // vanished returns nil if another process has removed a path. It records any other error.
 func (w *walker) vanished(path string, err error) error {
-	if fsat.Absent(err) || errors.Is(err, unix.ENAMETOOLONG) { // no path leads there, for git either
+	if fsat.Absent(err) {
 		w.dirty = true
 		return nil
 	}
@@ -415,19 +431,26 @@ func orDot(path string) string {
 	return path
 }
 
-// read lists a directory. i is its index in the old list, or -1.
-func (w *walker) read(path string, i, depth int) error {
+// read lists a directory in or below an open one. i is its index in the old list, or -1.
+//
+// A directory that is too deep for a path is not kept in the list: each walk reads it again. A command
+// gets there by descriptors, and could move a repository from there to a place that git sees.
+func (w *walker) read(in around, path string, i, depth int) error {
+	if len(path) > maxPath {
+		return w.failed(path[:strings.LastIndexByte(path[:unix.PathMax], '/')], errors.New("the directories in it are too deep: move them away, or remove them"))
+	}
 	full := len(w.dirs) >= maxDirs
 	if full && !w.full { // the walk goes on, and keeps no list
 		w.full = true
 		w.errs = append(w.errs, fmt.Errorf("there are more than %d directories in %q", maxDirs, w.root))
 	}
-	fd, err := w.enter(path, unix.O_RDONLY|unix.O_NONBLOCK)
+	listed := !full && !deep(path)
+	fd, err := w.enter(in.fd, in.name(path), unix.O_RDONLY|unix.O_NONBLOCK, fsat.SameMount)
 	switch {
 	case errors.Is(err, unix.EXDEV):
 		return nil
 	case errors.Is(err, errClosed):
-		return w.closed(path)
+		return w.closed(in, path)
 	case err != nil:
 		return w.vanished(path, err)
 	}
@@ -439,34 +462,52 @@ func (w *walker) read(path string, i, depth int) error {
 	if w.gits[[2]uint64{st.Dev, st.Ino}] {
 		return nil // a .git by another spelling: the directory above folds case
 	}
-	if i < 0 && len(w.old) > 0 && w.since != 0 && st.Ctim.Nano() >= w.since {
-		// A rename changes the ctime of a directory, and not that of a repository in it.
+	at, self := len(w.dirs), dir{path: path, ino: st.Ino, ctime: w.stamp(&st)}
+	if w.came(in, i, &st) {
 		w.moved++
 		defer func() { w.moved-- }()
+		if !w.sweeps {
+			self.ino, self.ctime = 0, 0
+		}
 	}
 	git, err := w.look(fd, path)
 	if err != nil {
 		return err
 	}
-	at := len(w.dirs)
-	if !full {
-		w.dirs = append(w.dirs, dir{path: path, ino: st.Ino, ctime: w.stamp(&st)})
+	if listed {
+		w.dirs = append(w.dirs, self)
 	}
 	if !w.skip[path] {
 		names, err := subdirectories(fd)
 		if err != nil {
 			return w.failed(path, err)
 		}
-		if err := w.children(path, names, git, i, depth+1); err != nil {
+		if err := w.children(around{fd, path, st.Ctim.Nano()}, names, git, i, depth+1); err != nil {
 			return err
 		}
+		if slices.ContainsFunc(names, func(name string) bool { return deep(path + "/" + name) }) {
+			self.ctime = 0
+		}
 	}
-	if full {
+	if !listed {
 		return nil
 	}
-	w.dirs[at].end = len(w.dirs)
-	w.dirty = w.dirty || i < 0 || w.old[i].ctime != w.dirs[at].ctime || w.old[i].ino != st.Ino
+	self.end = len(w.dirs)
+	w.dirs[at] = self
+	w.dirty = w.dirty || i < 0 || w.old[i].ctime != self.ctime || w.old[i].ino != self.ino
 	return nil
+}
+
+// deep reports whether a path below the root is too long for a system call, and for git.
+func deep(path string) bool { return len(path) >= unix.PathMax }
+
+// came reports whether a directory may have come to its place since a command began: it is new there, or
+// another one than in the list. A rename changes the ctime of the directory and of the one above, and not
+// that of a repository in it.
+func (w *walker) came(in around, i int, st *unix.Stat_t) bool {
+	const subvolume = 256 // the inode number of each one of btrfs
+	known := len(w.old) == 0 || i >= 0 && w.old[i].ino == st.Ino && st.Ino != subvolume
+	return !known && w.since != 0 && in.ctime >= w.since && st.Ctim.Nano() >= w.since
 }
 
 // stamp is the ctime by which a later change shows, 0 if it is too recent.
@@ -502,8 +543,8 @@ func IsGitDir(has func(name string) bool) bool {
 	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }
 
-// children visits the directories in a directory.
-func (w *walker) children(path string, names []string, git bool, i, depth int) error {
+// children visits the directories in an open directory.
+func (w *walker) children(in around, names []string, git bool, i, depth int) error {
 	old := map[string]int{}
 	if i >= 0 {
 		for c := i + 1; c < w.old[i].end; c = w.old[c].end {
@@ -516,17 +557,21 @@ func (w *walker) children(path string, names []string, git bool, i, depth int) e
 			continue
 		}
 		sub := name
-		if path != "" {
-			sub = path + "/" + name
+		if in.path != "" {
+			sub = in.path + "/" + name
 		}
 		switch c, known := old[sub]; {
 		case known:
-			err = w.again(c, depth)
+			err = w.again(c, depth, in.ctime)
 		case w.depth >= 0 && depth > w.depth:
-			w.dirs = append(w.dirs, dir{path: sub, end: len(w.dirs) + 1})
+			later := dir{path: sub, end: len(w.dirs) + 1}
+			if st, err := fsat.Lstat(in.fd, name); err == nil && !w.came(in, -1, st) {
+				later.ino = st.Ino
+			}
+			w.dirs = append(w.dirs, later)
 			w.dirty = true
 		default:
-			err = w.read(sub, -1, depth)
+			err = w.read(in, sub, -1, depth)
 		}
 		if err != nil {
 			return err
@@ -549,27 +594,29 @@ func subdirectories(fd int) ([]string, error) {
 
 // closed keeps a directory that may stay closed, unless it has a known repository of the
 // host's: a command could have closed it to hide that.
-func (w *walker) closed(path string) error {
+func (w *walker) closed(in around, path string) error {
 	if slices.ContainsFunc(w.List.spots, func(s spot) bool { return s.whose == hosts && fsat.Within(s.dir, orDot(path)) }) {
 		return w.failed(path, unix.EACCES)
 	}
 	var st unix.Stat_t
-	if err := unix.Fstatat(w.fd, orDot(path), &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := unix.Fstatat(in.fd, in.name(path), &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return w.vanished(path, err)
 	}
-	w.dirs = append(w.dirs, dir{path: path, ino: st.Ino, ctime: w.stamp(&st), end: len(w.dirs) + 1})
+	if !deep(path) {
+		w.dirs = append(w.dirs, dir{path: path, ino: st.Ino, ctime: w.stamp(&st), end: len(w.dirs) + 1})
+	}
 	return nil
 }
 
 // errClosed is a directory that stays closed: it belongs to another user.
 var errClosed = errors.New("it is closed")
 
-// enter opens a directory below the root, through no link. It opens a closed directory of
+// enter opens a directory by its name in an open one, through no link. It opens a closed directory of
 // the user's, or one above, until shut: a command may have closed it, and can use known
 // names in there.
-func (w *walker) enter(path string, flags int) (int, error) {
+func (l *List) enter(in int, name string, flags int, rules fsat.Resolve) (int, error) {
 	flags |= unix.O_DIRECTORY
-	fd, err := fsat.Kernel().Open(w.fd, orDot(path), flags, 0, fsat.SameMount)
+	fd, err := fsat.Kernel().Open(in, name, flags, 0, rules)
 	if err == nil && flags&unix.O_PATH == 0 && unix.Faccessat(fd, ".", unix.X_OK, 0) != nil {
 		unix.Close(fd)
 		err = unix.EACCES
@@ -577,7 +624,7 @@ func (w *walker) enter(path string, flags int) (int, error) {
 	if err != unix.EACCES {
 		return fd, err
 	}
-	fd, err = fsat.Kernel().Open(w.fd, orDot(path), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.SameMount)
+	fd, err = fsat.Kernel().Open(in, name, unix.O_PATH|unix.O_DIRECTORY, 0, rules)
 	if err != nil {
 		return -1, err
 	}
@@ -589,10 +636,10 @@ func (w *walker) enter(path string, flags int) (int, error) {
 	if int(st.Uid) != os.Geteuid() {
 		return -1, errClosed
 	}
-	if err := w.allow(fd); err != nil {
+	if err := l.allow(fd); err != nil {
 		return -1, err
 	}
-	return fsat.Kernel().Open(w.fd, orDot(path), flags, 0, fsat.SameMount)
+	return fsat.Kernel().Open(in, name, flags, 0, rules)
 }
 
 // allow gives the owner of an open directory all permissions on it until shut.
@@ -629,7 +676,9 @@ func (w *walker) spot(fd int, path, name string) (bool, error) {
 		}
 		return false, err
 	}
-	w.found = append(w.found, *s) // a command's too: nothing else may bring a walk back here
+	if !deep(path) {
+		w.found = append(w.found, *s) // a command's too: nothing else may bring a walk back here
+	}
 	switch s.whose {
 	case commands:
 		w.made = append(w.made, *s)

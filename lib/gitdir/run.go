@@ -624,3 +624,21 @@ func sweep(state, root string, notes notes, known *List) ([]Inert, error) {
 	}
 	return done, fmt.Errorf("a process keeps making git directories in %q", root)
 }
+
+// FenceAll makes inert all repositories in a directory that is none of the host's.
+func FenceAll(dir string) error {
+	l := newList(dir, "")
+	l.claims, l.since = []claim{{root: dir, since: 1}}, 1
+	defer l.shut()
+	for range maxWalks {
+		made, err := l.refresh()
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		_, stays, ferr := l.fence(made, nil, func([]Inert) error { return nil })
+		if err = errors.Join(err, ferr); err != nil || len(made) == stays {
+			return err
+		}
+	}
+	return fmt.Errorf("a process keeps making git directories in %q", dir)
+}

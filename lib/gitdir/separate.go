@@ -72,63 +72,64 @@ func (l *List) otherNames(files []Shared, covered []string) (map[[2]uint64]strin
 	}
 	defer unix.Close(top)
 	defer l.shut()
-	others, devs := map[[2]uint64]string{}, map[uint64]bool{}
-	inodes := map[uint64]bool{} // the kernel tells these for each name
+	s := search{List: l, covered: covered, devs: map[uint64]bool{}, inodes: map[uint64]bool{}, others: map[[2]uint64]string{}}
 	for _, f := range files {
-		devs[f.at[0]], inodes[f.at[1]] = true, true
+		s.devs[f.at[0]], s.inodes[f.at[1]] = true, true
 	}
-	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	dirs := []string{"."}
-	for n := 0; len(dirs) > 0; n++ {
-		if n == maxDirs {
-			return nil, fmt.Errorf("there are more than %d directories in %q", maxDirs, l.root)
-		}
-		dir := dirs[len(dirs)-1]
-		dirs = dirs[:len(dirs)-1]
-		fd, err := fsat.Kernel().Open(top, dir, flags, 0, fsat.NoLinks)
-		if err == unix.EACCES {
-			fd, err = l.openClosed(dir, flags)
-		}
-		if fsat.Absent(err) || err == unix.ENAMETOOLONG || err == errClosed {
-			continue // no command can enter it either
-		}
-		if err != nil {
-			return nil, &os.PathError{Op: "open", Path: l.absolute(dir), Err: err}
-		}
-		var st unix.Stat_t
-		if err = unix.Fstat(fd, &st); err == nil && devs[st.Dev] {
-			err = fsat.Each(fd, func(e fsat.Entry) error {
-				name := path.Join(dir, e.Name)
-				if (e.Type == unix.DT_DIR || e.Type == unix.DT_UNKNOWN) && !slices.Contains(covered, l.absolute(name)) {
-					dirs = append(dirs, name)
-				}
-				if inodes[e.Ino] && e.Type != unix.DT_DIR {
-					if st, err := fsat.Lstat(fd, e.Name); err == nil {
-						others[[2]uint64{st.Dev, st.Ino}] = l.absolute(name)
-					}
-				}
-				return nil
-			})
-		}
-		unix.Close(fd)
-		if err != nil {
-			return nil, &os.PathError{Op: "read", Path: l.absolute(dir), Err: err}
-		}
-	}
-	return others, nil
+	return s.others, s.directory(top, ".", "")
 }
 
-// openClosed opens a directory below the root that the user has closed, until shut.
-func (l *List) openClosed(dir string, flags int) (int, error) {
-	if !writable(l.absolute(dir)) {
-		return -1, errClosed
+// search looks for other names of files. It goes from one directory to the next by descriptor: some
+// may be too deep for a path.
+type search struct {
+	*List
+	covered []string
+	devs    map[uint64]bool
+	inodes  map[uint64]bool // the kernel tells these for each name
+	others  map[[2]uint64]string
+	dirs    int // so far
+}
+
+func (s *search) directory(in int, name, rel string) error {
+	if s.dirs++; s.dirs > maxDirs || len(rel) > maxPath {
+		return fmt.Errorf("there are more than %d directories in %q, or some are too deep", maxDirs, s.root)
 	}
-	fd, err := l.open(l.absolute(dir))
+	fd, err := s.enter(in, name, unix.O_RDONLY|unix.O_NONBLOCK, fsat.NoLinks)
+	if err == errClosed && unix.Faccessat(in, name, unix.W_OK, 0) == nil {
+		err = unix.EACCES // a command can make names in it
+	}
+	if fsat.Absent(err) || err == errClosed {
+		return nil
+	}
 	if err != nil {
-		return -1, err
+		return &os.PathError{Op: "open", Path: s.absolute(rel), Err: err}
 	}
 	defer unix.Close(fd)
-	return fsat.Reopen(fd, flags)
+	var st unix.Stat_t
+	var below []string
+	if err = unix.Fstat(fd, &st); err == nil && s.devs[st.Dev] {
+		err = fsat.Each(fd, func(e fsat.Entry) error {
+			sub := path.Join(rel, e.Name)
+			if (e.Type == unix.DT_DIR || e.Type == unix.DT_UNKNOWN) && !slices.Contains(s.covered, s.absolute(sub)) {
+				below = append(below, e.Name)
+			}
+			if s.inodes[e.Ino] && e.Type != unix.DT_DIR {
+				if st, err := fsat.Lstat(fd, e.Name); err == nil {
+					s.others[[2]uint64{st.Dev, st.Ino}] = s.absolute(sub)
+				}
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return &os.PathError{Op: "read", Path: s.absolute(rel), Err: err}
+	}
+	for _, name := range below {
+		if err := s.directory(fd, name, path.Join(rel, name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // separate replaces the file by a copy of itself.

@@ -78,6 +78,7 @@ func TestSeparate(t *testing.T) {
 		"a copy of hard links":     `mkdir -p a/b/c/d; cp -al .git/objects .git/packed-refs .git/refs .git/logs .git/HEAD a/b/c/d`,
 		"a clone that is not seen": `mkdir -p a/b/c; git clone -q . a/b/c/clone`,
 		"names in a closed place":  `mkdir -p a/b/c; cp -al .git/objects .git/packed-refs a/b/c; chmod 0 a/b; chmod 0 a`,
+		"names that are too deep":  `d=$(printf "$(printf 'd%.0s' $(seq 200))/%.0s" $(seq 15)); mkdir -p a/$d b/$d; cp -al .git/objects b/$d; mv b a/$d`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGround(t)
@@ -87,7 +88,7 @@ func TestSeparate(t *testing.T) {
 			searched, err := g.separated()
 			require.NoError(t, err)
 			assert.True(t, searched)
-			g.Sh(`chmod -R u+rwx a; find a -type f | while read f; do : >"$f"; done; git fsck --full; test $(git rev-parse HEAD) = $(cat head); test -z "$(find .git -name 'tmp_*' -o -name '*.lock')"; test $(stat -c %a .git/packed-refs) = 600`)
+			g.Sh(`chmod -R u+rwx a; find a -type f -execdir sh -c 'chmod u+w "$1"; : >"$1"' sh {} ';'; git fsck --full; test $(git rev-parse HEAD) = $(cat head); test -z "$(find .git -name 'tmp_*' -o -name '*.lock')"; test $(stat -c %a .git/packed-refs) = 600`)
 			for range 2 {
 				searched, err = g.separated()
 				require.NoError(t, err)

@@ -52,7 +52,12 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 	start, commit, known := n.layer.began(git)
 	for i := range changes {
 		c := &changes[i]
+		expands, err := g.expands(n.host, *c)
 		switch {
+		case err != nil:
+			return err
+		case expands && c.New+c.Target != "":
+			c.Aside = "a prompt of the shell may run a part of its name"
 		case meanwhile != "" && (c.Name == "HEAD" || c.Name == start):
 			c.Aside = meanwhile
 		case hiding[c.Name]:

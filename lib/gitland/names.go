@@ -72,6 +72,20 @@ func (g *guard) means(name string) bool {
 		g.remoteOf("refs/remotes/"+name+"/HEAD") != ""
 }
 
+// expands reports whether a reference is new, and a shell would run a part of its name: home-made prompts put
+// the name of a branch, or of a tag, into PS1, and bash expands that.
+func (g *guard) expands(host refs.Host, c refs.Change) (bool, error) {
+	name, old := c.Name, c.Old+c.OldTarget
+	if name == "HEAD" {
+		name, old = c.Target, ""
+	}
+	if !strings.ContainsAny(name, refs.Expanded) || old != "" || g.remoteOf(name) != "" {
+		return false, nil
+	}
+	has, err := refs.Has(host, name)
+	return !has[name], err
+}
+
 // hiding lists the new references whose short names git takes for another thing that the host
 // has, or this command makes: a commit or another reference. Those of stays are not
 // deleted. A fetch of the host's may make a remote branch of any name.

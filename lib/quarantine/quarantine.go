@@ -38,6 +38,9 @@ type Note struct {
 	Linked  []Linked `json:"linked,omitempty"`
 	Session string   `json:"session"` // name of the session directory that files are moved to
 
+	// Tmp is the session directory without a name whose session tmp goes with the command, or "".
+	Tmp string `json:"tmp,omitempty"`
+
 	Layers []*gitland.Layer `json:"layers,omitempty"` // whose work lands
 
 	// Above are directories above the names that were missing too: a command can
@@ -47,6 +50,7 @@ type Note struct {
 	base  string         // without links; "" if there is none
 	path  string         // of the note
 	file  *os.File       // locked
+	again bool           // its command was killed: a part of the work may be done
 	until *unix.Timespec // the end of the sandbox, if a killed monitor's set-up program noted it
 }
 
@@ -55,7 +59,7 @@ type Link struct{ Path, Target string }
 
 // Empty reports whether nothing remains to be done.
 func (n *Note) Empty() bool {
-	return len(n.Names)+len(n.Links)+len(n.Modes)+len(n.Layers)+len(n.Linked) == 0
+	return len(n.Names)+len(n.Links)+len(n.Modes)+len(n.Layers)+len(n.Linked) == 0 && n.Tmp == ""
 }
 
 // Lock is the locked note, or nil. A process that inherits it keeps others from
@@ -240,6 +244,10 @@ func (n *Note) do(land func(*gitland.Layer) []string) (Report, error) {
 		into = filepath.Join(n.base, n.Session, session.AsideDir)
 	}
 	moved, err := Move(names, into)
+	if into != "" && (len(moved) > 0 || n.again) {
+		// A later command can make a link to the told path, and git on the host goes there.
+		err = errors.Join(err, gitdir.FenceAll(into))
+	}
 	for _, l := range replaced {
 		err = errors.Join(err, l.restore())
 	}
@@ -454,7 +462,7 @@ func recoverOne(base string, dir int, name string) (r Report, err error) {
 	if err != nil {
 		return r, nil // another command has done it
 	}
-	n := &Note{base: base, path: filepath.Join(base, journal, name), file: os.NewFile(uintptr(fd), name)}
+	n := &Note{base: base, path: filepath.Join(base, journal, name), file: os.NewFile(uintptr(fd), name), again: true}
 	var st unix.Stat_t
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil || unix.Fstat(fd, &st) != nil || st.Nlink == 0 {
 		return r, n.file.Close() // its command runs, or has just ended
@@ -463,7 +471,8 @@ func recoverOne(base string, dir int, name string) (r Report, err error) {
 	if err == nil {
 		err = setup.Decode(text, n)
 	}
-	if err != nil || int(st.Uid) != os.Geteuid() || st.Nlink != 1 || filepath.Base(n.Session) != n.Session || !strings.HasPrefix(n.Session, session.Prefix) {
+	if err != nil || int(st.Uid) != os.Geteuid() || st.Nlink != 1 || filepath.Base(n.Session) != n.Session || !strings.HasPrefix(n.Session, session.Prefix) ||
+		n.Tmp != "" && (filepath.Base(n.Tmp) != n.Tmp || !strings.HasPrefix(n.Tmp, session.Prefix)) {
 		return r, errors.Join(fmt.Errorf("removed %q from the journal, which is no note of pk: files that a killed command planted may be left", n.path), os.Remove(n.path), n.file.Close())
 	}
 	if st.Mode&0o200 == 0 {
@@ -474,6 +483,11 @@ func recoverOne(base string, dir int, name string) (r Report, err error) {
 			return r, errors.Join(err, n.file.Close())
 		}
 		defer l.Close()
+	}
+	if n.Tmp != "" {
+		if err := session.Abandon(base, n.Tmp); err != nil {
+			return r, errors.Join(fmt.Errorf("cannot remove the /tmp of a killed command in %q: %w", filepath.Join(base, n.Tmp), err), n.file.Close())
+		}
 	}
 	return n.End()
 }

@@ -317,3 +317,51 @@ func TestInherit(t *testing.T) {
 	assert.NoError(t, err)
 	assert.Empty(t, others)
 }
+
+// A repository at a protected name would work in the quarantine too, also if pk is killed when it has moved it.
+func TestMovedRepositories(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		base, project := ground(t)
+		planted := project + "/.devcontainer"
+		n, err := Begin(base, Note{Names: []string{planted}, Session: "workspace-x"})
+		require.NoError(t, err)
+		bare := planted + "/docs"
+		for _, dir := range []string{bare, planted + "/work/.git"} {
+			require.NoError(t, os.MkdirAll(dir+"/objects", 0o700))
+			require.NoError(t, os.Mkdir(dir+"/refs", 0o700))
+			require.NoError(t, os.WriteFile(dir+"/HEAD", []byte("ref: refs/heads/main\n"), 0o600))
+		}
+		into := filepath.Join(base, "workspace-x", session.AsideDir)
+		to := into + "/12345678-.devcontainer"
+		if killed {
+			require.NoError(t, os.MkdirAll(into, 0o700))
+			require.NoError(t, os.Rename(planted, to))
+			require.NoError(t, n.file.Close())
+			_, err = Recover(base)
+		} else {
+			var done Report
+			done, err = n.End()
+			require.Len(t, done.Moved, 1)
+			to = done.Moved[0].To
+		}
+		require.NoError(t, err)
+		assert.FileExists(t, to+"/docs/HEAD.fenced")
+		assert.NoFileExists(t, to+"/docs/HEAD")
+		assert.NoDirExists(t, to+"/work/.git")
+	}
+}
+
+func TestRecoverTakesTheTmp(t *testing.T) {
+	base, _ := ground(t)
+	tmp := filepath.Join(base, "workspace-x", session.TmpDir)
+	require.NoError(t, os.MkdirAll(tmp+"/r", 0o700))
+	n, err := Begin(base, Note{Session: "workspace-y", Tmp: "workspace-x"})
+	require.NoError(t, err)
+	_, err = Recover(base)
+	require.NoError(t, err)
+	assert.DirExists(t, tmp, "its command runs")
+	require.NoError(t, n.file.Close())
+	_, err = Recover(base)
+	require.NoError(t, err)
+	assert.NoDirExists(t, tmp)
+}

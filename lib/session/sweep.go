@@ -354,6 +354,44 @@ func (s *sweep) putAside(dir *os.File, name string) (string, error) {
 	return "", errors.New("it was replaced meanwhile")
 }
 
+// Abandon takes the session tmp from a session directory without a name whose command was killed: links on
+// the host may lead there. The next sweep removes it.
+func Abandon(base, name string) error {
+	dir, err := openBase(base)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	n, err := openBeneath(fd(dir), name)
+	if err != nil {
+		return unlessGone(err)
+	}
+	defer unix.Close(n)
+	if _, err = fsat.Lstat(n, TmpDir); err == nil {
+		err = fsat.AllowOwner(opener(), n, TmpDir) // else it cannot be renamed to another directory
+	}
+	if err != nil {
+		return unlessGone(err)
+	}
+	trash := reaped + name + "-" + rand.Text() // of pk's own: a sweep trusts what is directly in it
+	if err := MakeDir(fd(dir), trash); err != nil {
+		return err
+	}
+	to, err := openBeneath(fd(dir), trash)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(to)
+	return unlessGone(fsat.RenameFresh(n, TmpDir, to, TmpDir))
+}
+
+func unlessGone(err error) error {
+	if err == unix.ENOENT {
+		return nil
+	}
+	return err
+}
+
 // erase removes the tree and then the directory itself.
 func (s *sweep) erase(dir *os.File, trash string, r Result) Result {
 	e := &fsat.Eraser{Opener: opener(), Measure: s.Measure, Ask: s.ask}

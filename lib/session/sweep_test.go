@@ -413,3 +413,24 @@ func TestUnremovableFileIsReported(t *testing.T) {
 		assert.NoFileExists(t, filepath.Join(r.Path, "d/c"), "the rest goes")
 	}
 }
+
+// The session tmp of a killed command goes, whatever its mode, and the rest of the directory stays.
+func TestAbandon(t *testing.T) {
+	base := t.TempDir()
+	require.NoError(t, MakeBase(base))
+	name := Reserve("").Name()
+	require.NoError(t, Abandon(base, name), "it is not there")
+	require.NoError(t, os.MkdirAll(filepath.Join(base, name, TmpDir, "r", ".git"), 0o700))
+	require.NoError(t, os.MkdirAll(filepath.Join(base, name, LogDir, "log"), 0o700))
+	require.NoError(t, os.Chmod(filepath.Join(base, name, TmpDir), 0))
+	require.NoError(t, Abandon(base, name))
+	require.NoError(t, Abandon(base, name))
+	assert.NoDirExists(t, filepath.Join(base, name, TmpDir))
+	assert.DirExists(t, filepath.Join(base, name, LogDir, "log"))
+	left, err := filepath.Glob(base + "/" + reaped + "*")
+	require.NoError(t, err)
+	assert.Len(t, left, 1)
+	require.NoError(t, Sweep(base, SweepOptions{OlderThan: DefaultAge}, func(Result) {}))
+	assert.NoDirExists(t, left[0])
+	assert.DirExists(t, filepath.Join(base, name))
+}

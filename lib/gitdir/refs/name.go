@@ -21,6 +21,11 @@ const (
 	packedRefs = "packed-refs"
 )
 
+// Expanded are the characters of a name that a shell expands.
+const Expanded = "$`"
+
+var withoutExpanded = strings.NewReplacer("$", "_", "`", "_")
+
 // CheckName returns the reason why a ref of a command may not have a name on the host.
 // The name has to follow git-check-ref-format(1) and to begin with refs/, but not with
 // refs/pk/. A branch or tag also needs a name that git-branch(1) or git-tag(1) accepts:
