@@ -326,7 +326,7 @@ func TestNamesForOtherCommits(t *testing.T) {
 	assert.Equal(t, "20261126\nabcd\nnew\nv1\n", g.host(t, g.Project, "git tag"))
 }
 
-// Some prompts run what a shell would expand in the name of a branch. One of the user's lands.
+// Some prompts run a part of the name of a branch, as a shell expands it. A branch of the user's lands.
 func TestNamesThatAShellExpands(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	g := newGround(t, b, template)

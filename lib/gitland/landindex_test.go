@@ -137,7 +137,7 @@ func TestIndexThatIsNone(t *testing.T) {
 	assert.Empty(t, data)
 }
 
-// HEAD moves only to a commit that what the user has staged since the beginning goes with.
+// HEAD moves to no commit whose next one would take back what the user has staged since the beginning.
 func TestStale(t *testing.T) {
 	parse := func(words string) (list []index.Entry) {
 		for word := range strings.FieldsSeq(words) {
