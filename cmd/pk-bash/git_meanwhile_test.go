@@ -182,7 +182,7 @@ func TestUserAndCommandMeanwhile(t *testing.T) {
 			"git commit -qm h; git show --format=%P --name-only | wc -w", "2\n",
 		},
 		{
-			"a merge of the command's, and a lock", topicHasT, ":", "touch .git/index.lock", "git merge -q --no-ff --no-commit topic", "MERGE_HEAD, with its index: ",
+			"a merge of the command's, and a lock", topicHasT, "git merge -q --no-ff --no-commit topic", "touch .git/index.lock", ":", "MERGE_HEAD, with its index: ",
 			"rm .git/index.lock; echo h >h; git add h; git commit -qm h; git show --format=%P --name-only | wc -w", "2\n",
 		},
 		{
@@ -212,6 +212,18 @@ func TestUserAndCommandMeanwhile(t *testing.T) {
 		{
 			"what the user had staged, and an index that does not land", "sed -i 1s/^/user/ a.txt; git add a.txt", ":", ":", "echo c >>a.txt; git commit -qam c; echo e >.envrc; git add -f .envrc", `the host has staged another change of "a.txt"`,
 			"git commit -qm u; git log -1 --format=%s refs/pk/command/heads/main", "c\n",
+		},
+		{
+			"what the command commits without a new index, and the user unstages", "echo s >s; find * -type f -exec touch -d @1000000000 {} +; git add .; git write-tree >/dev/null", ":", "git reset -q -- s", "git commit -qm s", "",
+			"git diff --cached --name-only; git log -1 --format=%s", "s\n",
+		},
+		{
+			"a merge that the command ends, and the user aborts", topicHasT + "; git merge -q --no-ff --no-commit topic", "git commit -qm m", "git merge --abort", ":", "the host has ended the merge, or the like, meanwhile",
+			"git diff --cached --name-only; git log -1 --format=%s; git log -1 --format=%s refs/pk/command/heads/main", "submodule\nm\n",
+		},
+		{
+			"a merge after a commit that is not clean", topicHasT, ":", ":", "echo e >.envrc; git add -f .envrc; git commit -qm e; git merge -q --no-ff --no-commit topic", `MERGE_HEAD, with its index: "refs/heads/main": `,
+			"test ! -e .git/MERGE_HEAD; git diff --cached --name-only; git log -1 --format=%s; git log -1 --format=%s refs/pk/command/heads/main", "submodule\ne\n",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -58,7 +58,7 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 			return err
 		case expands && c.New+c.Target != "":
 			c.Aside = "a prompt of the shell may run a part of its name"
-		case meanwhile != "" && (c.Name == "HEAD" || c.Name == start):
+		case meanwhile != "" && (c.Name == "HEAD" || c.Name == start || n.ended && slices.Contains(n.leading, c.Name)):
 			c.Aside = meanwhile
 		case hiding[c.Name]:
 			c.Aside = "git would take its name for another commit's"

@@ -524,15 +524,16 @@ func (l *Layer) hasIndex(git string) (bool, error) {
 	return false, unix.Unlinkat(dir, indexFile, 0)
 }
 
-// hasOwn reports whether the upper layer has an index of a git directory, a HEAD, or a value of the branch to
-// which the HEAD in the base leads: then the base stays as a whole.
+// hasOwn reports whether the upper layer has an index of a git directory, a HEAD, work under way, or a value of the
+// branch to which the HEAD in the base leads: then the base stays as a whole.
 func (l *Layer) hasOwn(git string) (bool, error) {
 	branch, _, known := l.began(git)
 	if upper, up, shared, host, err := l.openLayer(git); err == nil {
 		_, _, head := refs.InLayer(up, host.HexLen, "HEAD")
 		_, _, moved := refs.InLayer(shared, host.HexLen, branch)
+		works := hasOperation(up)
 		closeAll(upper, up, shared)
-		if known && (head || branch != "" && moved) {
+		if known && (head || works || branch != "" && moved) {
 			return true, nil
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitlock"
+	"pikuri/lib/overlay"
 )
 
 // landing lands the part of the upper layer that belongs to one git directory: the repository's
@@ -33,21 +34,23 @@ type landing struct {
 	indexes func() *indexes   // waits for the command's index and the host's
 	out     *landed
 
-	mine     seen          // the command's HEAD
-	after    string        // the commit of HEAD after the landing, as far as known
-	leading  []string      // HEAD, and the branches to which it leads, before and after
-	was      *string       // the tree of the host's HEAD before it moves
-	moved    string        // the commit to which HEAD has moved
-	ownTree  string        // of the HEAD to which the command's index belongs, once it is merged
-	stays    bool          // HEAD, or a branch to which it leads, has not landed
-	underWay bool          // HEAD and the index belong to a state that the host's git must not see
-	op       string        // a file of a state that lands with the index
-	apart    string        // why it does not
-	branch   string        // which belongs to that state too, or ""
-	held     []string      // files of the state that stay
-	refused  []string      // references that have not landed
-	lock     *gitlock.Lock // of the host's index
-	unlock   func()        // lets commands begin
+	mine      seen          // the command's HEAD
+	after     string        // the commit of HEAD after the landing, as far as known
+	leading   []string      // HEAD, and the branches to which it leads, before and after
+	was       *string       // the tree of the host's HEAD before it moves
+	moved     string        // the commit to which HEAD has moved
+	unchanged bool          // the command's index is that with which it began, and belongs to moved
+	ownTree   string        // of the HEAD to which the command's index belongs, once it is merged
+	stays     bool          // HEAD, or a branch to which it leads, has not landed
+	underWay  bool          // HEAD and the index belong to a state that the host's git must not see
+	op        string        // a file of a state that lands with the index
+	apart     string        // why it does not
+	ended     bool          // the command has ended a state that the host has ended meanwhile, in another way
+	branch    string        // which belongs to that state too, or ""
+	held      []string      // files of the state that stay
+	refused   []string      // references that have not landed
+	lock      *gitlock.Lock // of the host's index
+	unlock    func()        // lets commands begin
 }
 
 // landing begins to read the index, so indexes must be called before up is closed.
@@ -228,6 +231,7 @@ func (n *landing) findWork(o state.Options) error {
 		}
 	}
 	n.underWay = len(n.held) > 0 && !(isRebase(n.up, n.held) && headOf(n.up, n.host) != "")
+	n.ended = slices.ContainsFunc(operations, n.endedTwice)
 	if i := slices.IndexFunc(result.Landed, func(name string) bool { return name != "BISECT_LOG" && slices.Contains(operations, name) }); i >= 0 && !n.underWay {
 		n.op = result.Landed[i]
 		if n.apart, err = n.changedSince(); err != nil {
@@ -248,6 +252,16 @@ func (n *landing) findWork(o state.Options) error {
 		n.underWay, n.held = true, append(n.held, op)
 	}
 	return nil
+}
+
+// endedTwice reports whether the layer removes a file of the host's which is gone there, and pk has not removed it.
+func (n *landing) endedTwice(name string) bool {
+	st, err := fsat.Lstat(n.up, name)
+	if err != nil || !overlay.IsWhiteout(st) || exists(filepath.Join(n.git, name)) {
+		return false
+	}
+	mark, landed := n.out.marks(n.rel)[name]
+	return !landed || !mark.Had
 }
 
 // changedSince returns why a state cannot land that belongs to the command's HEAD and index, or "": the user has
@@ -330,7 +344,9 @@ func (n *landing) leaveStates(o state.Options) error {
 		}
 	}
 	if n.apart != "" {
-		n.out.wait(path.Join(n.rel, n.op), "%s, with its index: %s", n.op, n.apart)
+		line := n.op + ", with its index: "
+		n.out.Told = slices.DeleteFunc(n.out.Told, func(told string) bool { return strings.HasPrefix(told, line) }) // each command works there
+		n.out.wait(path.Join(n.rel, n.op), "%s%s", line, n.apart)
 	}
 	return err
 }

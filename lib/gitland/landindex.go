@@ -22,6 +22,7 @@ import (
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/gitdir/state"
 	"pikuri/lib/gitignore"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitlock"
@@ -180,9 +181,15 @@ func (n *landing) acquire() (err error) {
 func (n *landing) landIndex() (landed bool, err error) {
 	rel := path.Join(n.rel, indexFile)
 	if n.moved != "" && n.mine.known && n.indexes() == nil {
-		if own := n.treeOf(n.mine.id); own != n.treeOf(n.moved) {
+		switch own := n.treeOf(n.mine.id); {
+		case own != n.treeOf(n.moved):
 			n.was = &own // to which the host's index belongs, as the command's does
 			return false, nil
+		case !n.layer.sameIndex(n.git): // the host has staged or unstaged since
+			n.unchanged = true
+			err = n.followHead()
+			n.was = nil
+			return err == nil, err
 		}
 	}
 	why, err := n.wholeIndex()
@@ -203,6 +210,14 @@ func (n *landing) baseIs(tree string) {
 		n.out.Trees = map[string]string{}
 	}
 	n.out.Trees[n.rel] = tree
+}
+
+// baseTree is the tree of baseIs, or of the HEAD with which the commands began.
+func (n *landing) baseTree() string {
+	if tree, known := n.out.Trees[n.rel]; known {
+		return tree
+	}
+	return n.treeOf(n.begun())
 }
 
 // move is noted of a HEAD before it moves: if the process is killed, the index may not have followed.
@@ -365,7 +380,13 @@ func (n *landing) followHead() error {
 	if err != nil {
 		return nil // git on the host cannot commit either
 	}
-	heads, err := n.heads(was, was, was, now)
+	own, began, then := host, was, was
+	if text := n.layer.readBase(n.git); n.unchanged && len(text) > 0 {
+		if base, err := parseWhole(text, n.git, hexLen, n.repo.objects); err == nil {
+			own, began, then = base, n.baseTree(), now
+		}
+	}
+	heads, err := n.heads(began, then, was, now)
 	if err != nil {
 		return err
 	}
@@ -391,7 +412,7 @@ func (n *landing) followHead() error {
 			delete(heads, link.Path)
 		}
 	}
-	text, both := index.Merge(host, host, host, heads)
+	text, both := index.Merge(own, own, host, heads)
 	if text == nil { // the host lacks trees of a sparse index
 		n.out.tell("%s: its index stays, and `git status` there shows the difference", unmerged)
 		return nil
@@ -422,7 +443,7 @@ func (n *landing) staleIndex(changes []refs.Change) (why string, err error) {
 		return "", nil
 	}
 	for _, name := range merging {
-		if exists(filepath.Join(n.git, name)) && exists(filepath.Join(n.layer.Base(), n.rel, name)) {
+		if exists(filepath.Join(n.layer.Base(), n.rel, name)) && exists(filepath.Join(n.git, name)) && !state.Wrote(n.git, name, n.out.marks(n.rel)) {
 			return "the host has begun a merge or the like meanwhile", nil
 		}
 	}
@@ -452,6 +473,9 @@ func (n *landing) staleIndex(changes []refs.Change) (why string, err error) {
 			return "", err
 		}
 		if path := stale(host, base, was, is); path != "" {
+			if !fit {
+				return fmt.Sprintf("the command's index cannot land, and the host has staged another change of %q", path), nil
+			}
 			return fmt.Sprintf("the host has staged another change of %q", path), nil
 		}
 	}
@@ -776,10 +800,7 @@ func (n *landing) merge(x *indexes) (why string, err error) {
 	if n.was != nil {
 		host = *n.was
 	}
-	began, known := n.out.Trees[n.rel]
-	if !known {
-		began = n.treeOf(n.begun())
-	}
+	began := n.baseTree()
 	own, apart := now, false // from the host's HEAD
 	switch {
 	case !n.mine.known:

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 // landRefs lands references: not HEAD, and not its branch, while they belong to a state that stays.
@@ -38,12 +40,26 @@ func (n *landing) landRefs() error {
 			return c.Name == branch && (c.Old+c.OldTarget == "" || c.New+c.Target == "")
 		})
 	}
+	changes = n.withWork(changes)
 	results, err := n.apply(changes, o)
 	copyShared(shared, o.Landed)
 	for _, c := range results {
 		n.report(c)
 	}
 	return err
+}
+
+// withWork leaves HEAD and its branch for the next command, with a new state that belongs to them, if the host
+// would keep them apart.
+func (n *landing) withWork(changes []refs.Change) []refs.Change {
+	leads := func(c refs.Change) bool { return slices.Contains(n.leading, c.Name) }
+	i := slices.IndexFunc(changes, func(c refs.Change) bool { return leads(c) && c.Aside != "" })
+	if st, err := fsat.Lstat(n.up, n.op); n.op == "" || i < 0 || err != nil || overlay.IsWhiteout(st) {
+		return changes
+	}
+	n.underWay, n.held, n.apart = true, append(n.held, n.op), fmt.Sprintf("%q: %s", changes[i].Name, changes[i].Aside)
+	n.keepWork()
+	return slices.DeleteFunc(changes, leads)
 }
 
 // copyShared copies the values of references that all worktrees share.
@@ -109,6 +125,9 @@ func (n *landing) mayLand(changes []refs.Change) ([]refs.Change, error) {
 	}
 	began := n.beganAt()
 	meanwhile := n.layer.meanwhile(n.git, began, n.out.Torn, n.out.Files[filepath.Join(n.rel, indexFile)] != "")
+	if n.ended {
+		meanwhile = cmp.Or(meanwhile, "the host has ended the merge, or the like, meanwhile")
+	}
 	if err := n.setAside(began, meanwhile, changes); err != nil {
 		return nil, err
 	}

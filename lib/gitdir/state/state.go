@@ -249,7 +249,7 @@ func (l *lander) plan(it item) (*change, error) {
 	if err := l.judge(it, c.new, c.host); err != nil {
 		return nil, refusal{err}
 	}
-	if c.old && !c.own && !c.changed.Before(l.Since(c.name)) {
+	if c.old && !c.own && !it.spare && !c.changed.Before(l.Since(c.name)) {
 		return nil, refusal{errors.New("the host changed it meanwhile")}
 	}
 	return c, nil
@@ -308,6 +308,13 @@ func (l *lander) judge(it item, c, old content) error {
 		}
 	}
 	return nil
+}
+
+// Wrote reports whether a file of the host's is as an earlier call has landed it.
+func Wrote(host, name string, landed map[string]Mark) bool {
+	data, _, err := overlay.ReadFile(unix.AT_FDCWD, filepath.Join(host, name), 0, maxFile)
+	mark, marked := landed[name]
+	return err == nil && marked && mark.Host == content{kind: file, data: data}.sum()
 }
 
 // Picks yields the IDs of the commits that work under way in a git directory of the host's has
