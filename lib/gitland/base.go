@@ -531,7 +531,7 @@ func (l *Layer) hasOwn(git string) (bool, error) {
 	if upper, up, shared, host, err := l.openLayer(git); err == nil {
 		_, _, head := refs.InLayer(up, host.HexLen, "HEAD")
 		_, _, moved := refs.InLayer(shared, host.HexLen, branch)
-		works := hasOperation(up)
+		works := hasAny(up, slices.Concat(merging, []string{"sequencer"})) && !hasAny(up, []string{"rebase-merge", "rebase-apply"}) // those the command may have left
 		closeAll(upper, up, shared)
 		if known && (head || works || branch != "" && moved) {
 			return true, nil
@@ -637,8 +637,10 @@ func removeIn(upper int, name string) error {
 
 // hasOperation reports whether a directory of the upper layer has a state that includes its
 // index.
-func hasOperation(dir int) bool {
-	return slices.ContainsFunc(operations, func(name string) bool { _, err := fsat.Lstat(dir, name); return err == nil })
+func hasOperation(dir int) bool { return hasAny(dir, operations) }
+
+func hasAny(dir int, names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { _, err := fsat.Lstat(dir, name); return err == nil })
 }
 
 // refreshed reports whether the index in a directory of the upper layer differs from its

@@ -807,6 +807,9 @@ func (n *landing) merge(x *indexes) (why string, err error) {
 		own = began
 	case n.mine.id != head:
 		own, apart = n.treeOf(n.mine.id), !n.repo.isAncestor(n.mine.id, head)
+		if begun := n.begun(); apart && begun != "" && n.repo.isAncestor(begun, n.mine.id) {
+			own, apart = began, false // what its commits change is staged: git merge goes over no file that is not
+		}
 	}
 	n.ownTree = own
 	if same := began == host && own == now; x.isBase && same {
