@@ -398,7 +398,7 @@ func (l *Layer) moveBase(out *landed) {
 	}
 }
 
-// isBegun reports whether the host's HEAD is that with which the commands began, but for what has landed.
+// isBegun reports whether the host's HEAD is as the commands began, apart from their own moves that have landed.
 func (l *Layer) isBegun(r *repository, git string, out *landed) bool {
 	host, rel := r.refs(git), cmp.Or(l.rel(git), ".")
 	branch, began, known := l.began(git)
@@ -531,9 +531,10 @@ func (l *Layer) hasOwn(git string) (bool, error) {
 	if upper, up, shared, host, err := l.openLayer(git); err == nil {
 		_, _, head := refs.InLayer(up, host.HexLen, "HEAD")
 		_, _, moved := refs.InLayer(shared, host.HexLen, branch)
-		works := hasAny(up, slices.Concat(merging, []string{"sequencer"})) && !hasAny(up, []string{"rebase-merge", "rebase-apply"}) // those the command may have left
+		// A command may have left a rebase for a branch.
+		own := head || branch != "" && moved || hasAny(up, append(slices.Clip(merging), "sequencer")) && !hasAny(up, []string{"rebase-merge", "rebase-apply"})
 		closeAll(upper, up, shared)
-		if known && (head || works || branch != "" && moved) {
+		if known && own {
 			return true, nil
 		}
 	}

@@ -187,8 +187,9 @@ func (n *landing) landIndex() (landed bool, err error) {
 			return false, nil
 		case !n.layer.sameIndex(n.git): // the host has staged or unstaged since
 			n.unchanged = true
-			err = n.followHead()
-			n.was = nil
+			if err = n.followHead(); err == nil {
+				n.was = nil
+			}
 			return err == nil, err
 		}
 	}
@@ -498,7 +499,8 @@ func (n *landing) fit() (bool, error) {
 }
 
 // stale returns a path at which the host's index keeps HEAD from moving, or "". was and is are the versions of
-// files that differ in the two trees. What base has too is no change that keeps it: the command's index lands with it.
+// files that differ in the two trees. An entry of base keeps it not: the command's index
+// lands too.
 func stale(host, base *index.Index, was, is []index.Entry) string {
 	known, added := map[string][]index.Entry{}, map[string]bool{}
 	for _, e := range was {

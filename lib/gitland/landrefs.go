@@ -54,7 +54,10 @@ func (n *landing) landRefs() error {
 func (n *landing) withWork(changes []refs.Change) []refs.Change {
 	leads := func(c refs.Change) bool { return slices.Contains(n.leading, c.Name) }
 	i := slices.IndexFunc(changes, func(c refs.Change) bool { return leads(c) && c.Aside != "" })
-	if st, err := fsat.Lstat(n.up, n.op); n.op == "" || i < 0 || err != nil || overlay.IsWhiteout(st) {
+	if n.op == "" || i < 0 {
+		return changes
+	}
+	if st, err := fsat.Lstat(n.up, n.op); err != nil || overlay.IsWhiteout(st) { // the end of one
 		return changes
 	}
 	n.underWay, n.held, n.apart = true, append(n.held, n.op), fmt.Sprintf("%q: %s", changes[i].Name, changes[i].Aside)
