@@ -373,10 +373,7 @@ func (l *Layer) values(common string) map[string]string {
 		}
 		if data, err := os.ReadFile(file); err == nil {
 			text := strings.TrimSpace(string(data))
-			if target := leadsTo(text); target != "" {
-				text = "ref: " + target
-			}
-			values[strings.TrimPrefix(file, dir+"/")] = text
+			values[strings.TrimPrefix(file, dir+"/")] = valueOf(text, leadsTo(text))
 		}
 		return nil
 	})
@@ -402,12 +399,7 @@ func (l *Layer) moveBase(out *landed) {
 func (l *Layer) isBegun(r *repository, git string, out *landed) bool {
 	host, rel := r.refs(git), cmp.Or(l.rel(git), ".")
 	branch, began, known := l.began(git)
-	value, target, err := refs.Value(host, "HEAD")
-	if target != "" {
-		value = "ref: " + target
-	}
-	value = out.beginning(rel, "HEAD", value)
-	return !known || err == nil && leadsTo(value) == branch && r.beganAt(host, rel, out) == began
+	return !known || leadsTo(r.valueAt(host, rel, out)) == branch && r.beganAt(host, rel, out) == began
 }
 
 // meanwhile returns why the commands' changes of a HEAD, or of its branch, must not land because of the

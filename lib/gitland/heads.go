@@ -41,13 +41,15 @@ func (n *landing) headLanded() string {
 	return headNow(n.host)
 }
 
+// valueAt returns the value of the host's HEAD before the commands began.
+func (r *repository) valueAt(host refs.Host, rel string, out *landed) string {
+	id, branch, _ := refs.Value(host, "HEAD")
+	return out.beginning(rel, "HEAD", valueOf(id, branch))
+}
+
 // beganAt returns the commit of the host's HEAD before the commands began.
 func (r *repository) beganAt(host refs.Host, rel string, out *landed) string {
-	id, branch, _ := refs.Value(host, "HEAD")
-	if branch != "" {
-		id = "ref: " + branch
-	}
-	id = out.beginning(rel, "HEAD", id)
+	id := r.valueAt(host, rel, out)
 	if branch, is := strings.CutPrefix(id, "ref: "); is {
 		id, _, _ = refs.Value(host, branch)
 		id = out.beginning(r.rel, branch, id)

@@ -296,10 +296,7 @@ func (l *Layer) hasLanded(r *record, rel string) bool {
 		}
 		host.HexLen = 2 * format.Size()
 		id, target, err := refs.Value(host, name)
-		if target != "" {
-			id = "ref: " + target
-		}
-		return err == nil && id == value
+		return err == nil && valueOf(id, target) == value
 	}
 	return false
 }

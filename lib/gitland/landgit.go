@@ -95,14 +95,20 @@ func (n *landing) land() (err error) {
 		}
 		n.unlock()
 	}()
+	if err := n.resume(); err != nil {
+		return err
+	}
 	o := n.stateOptions()
+	o.Begin = func(marks map[string]state.Mark) error {
+		if n.op == "" {
+			return nil
+		}
+		return n.note(func(m *move) { m.States = marks })
+	}
 	if err := n.findWork(o); err != nil {
 		return err
 	}
 	n.keepWork()
-	if err := n.resume(); err != nil {
-		return err
-	}
 	landed := false
 	if err = n.landRefs(); err == nil && (n.last || !n.underWay) {
 		landed, err = n.landWork(o)
@@ -177,9 +183,10 @@ func (n *landing) endStates(o state.Options) error {
 
 func (n *landing) stateOptions() state.Options {
 	began := n.beganAt()
-	resets := n.before().id // where git resets HEAD if the work under way is given up
+	resets := began // where git resets HEAD if the work under way is given up
 	if branch := headOf(n.up, n.host); branch != "" {
 		resets, _, _ = refs.Value(n.host, branch)
+		resets = n.out.beginning(n.repo.rel, branch, resets)
 	}
 	fresh := map[string]bool{}
 	return state.Options{
@@ -187,7 +194,7 @@ func (n *landing) stateOptions() state.Options {
 		Exists:  func(id string) bool { return n.repo.objects.Has(id) && n.clean(n.repo, id) },
 		Fetched: n.guard().fetched,
 		Pick:    func(id string, back bool) bool { return n.guard().mayPick(id, math.MaxInt, back, n.after) },
-		Branch:  n.before().branch,
+		Branch:  leadsTo(n.repo.valueAt(n.host, n.rel, n.out)),
 		Follows: func(id string, rebase bool) bool {
 			from := resets
 			if rebase {
@@ -279,7 +286,7 @@ func (n *landing) changedSince() (why string, err error) {
 		return err.Error(), nil
 	case err != nil:
 		return "", err
-	case n.layer.sameIndex(n.git):
+	case n.layer.sameIndex(n.git) || n.wroteIndex():
 		return "", nil
 	}
 	h, err := readHostIndex(n.git, n.repo.hexLen())

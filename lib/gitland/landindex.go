@@ -221,20 +221,20 @@ func (n *landing) baseTree() string {
 	return n.treeOf(n.begun())
 }
 
-// move is noted of a HEAD before it moves: if the process is killed, the index may not have followed.
+// move is noted of HEAD, index and state before they land: if the process is killed, the next landing knows what
+// of them is not the user's, and completes them.
 type move struct {
-	Tree string   `json:"tree"` // of HEAD before
-	To   []string `json:"to"`   // commits that HEAD may have then
+	Tree   string                `json:"tree"`             // of HEAD before
+	To     []string              `json:"to"`               // commits that HEAD may have then
+	Refs   map[string][2]string  `json:"refs,omitempty"`   // HEAD and its branch, before and then
+	Index  []string              `json:"index,omitempty"`  // digests of the index
+	States map[string]state.Mark `json:"states,omitempty"` // of state.Land
 }
 
-// noteMove notes that HEAD moves.
-func (n *landing) noteMove(changes []refs.Change) error {
-	m := move{*n.was, []string{n.mine.id}}
-	for _, c := range changes {
-		if slices.Contains(n.leading, c.Name) {
-			m.To = append(m.To, c.New)
-		}
-	}
+// note saves a change of what is noted.
+func (n *landing) note(change func(m *move)) error {
+	m := n.out.Moves[n.rel]
+	change(&m)
 	if n.out.Moves == nil {
 		n.out.Moves = map[string]move{}
 	}
@@ -242,19 +242,51 @@ func (n *landing) noteMove(changes []refs.Change) error {
 	return n.layer.save(n.out.record)
 }
 
-// resume completes the move of a process that was killed. What the index has already stays.
+// noteMove notes that HEAD moves.
+func (n *landing) noteMove(changes []refs.Change) error {
+	return n.note(func(m *move) {
+		m.Tree, m.To, m.Refs = *n.was, []string{n.mine.id}, map[string][2]string{}
+		for _, c := range changes {
+			if slices.Contains(n.leading, c.Name) {
+				m.To, m.Refs[c.Name] = append(m.To, c.New), [2]string{valueOf(c.Old, c.OldTarget), valueOf(c.New, c.Target)}
+			}
+		}
+	})
+}
+
+// noteIndex notes that the index gets a text.
+func (n *landing) noteIndex(text []byte) error {
+	if n.op == "" { // then it has no state
+		return nil
+	}
+	return n.note(func(m *move) { m.Index = append(m.Index, digestOf(text)) })
+}
+
+// wroteIndex reports whether the host's index is as a process of pk's has written it that was killed.
+func (n *landing) wroteIndex() bool {
+	text, err := os.ReadFile(filepath.Join(n.git, indexFile))
+	return err == nil && slices.Contains(n.out.Moves[n.rel].Index, digestOf(text))
+}
+
+// resume takes for landed what a process that was killed has written of what it had noted, so that this landing
+// goes on from there.
 func (n *landing) resume() error {
 	m, is := n.out.Moves[n.rel]
-	if head := headNow(n.host); is && slices.Contains(m.To, head) {
-		n.was, n.moved = &m.Tree, head
-		if err := n.followHead(); err != nil {
-			return err
-		}
-		n.indexes() // of the host's before
-		n.was, n.moved, n.indexes = nil, "", n.readIndexes()
+	if !is {
+		return nil
 	}
-	delete(n.out.Moves, n.rel)
-	return nil
+	landed := n.out.refs(n.rel)
+	for name, values := range m.Refs {
+		if id, target, err := refs.Value(n.host, name); err == nil && valueOf(id, target) == values[1] {
+			n.out.began(n.path(name), values[0])
+			landed[name] = values[1]
+		}
+	}
+	copyShared(n.out.refs(n.repo.rel), landed)
+	if head := headNow(n.host); slices.Contains(m.To, head) {
+		n.was, n.moved = &m.Tree, head
+	}
+	return state.Recognize(n.git, m.States, n.out.marks(n.rel))
 }
 
 // treeOf returns the tree of a commit, and "" without one. If the commit cannot be read it is the commit, which
@@ -346,7 +378,10 @@ func (n *landing) wholeIndex() (why string, err error) {
 	if !x.host.same() {
 		return "", fmt.Errorf("cannot land the index: %w", errIndexChanged)
 	}
-	if err = n.lock.Replace(text, x.written); err == nil {
+	if err = n.noteIndex(text); err == nil {
+		err = n.lock.Replace(text, x.written)
+	}
+	if err == nil {
 		err = n.layer.setBase(git, own)
 	}
 	if err != nil {
@@ -428,7 +463,11 @@ func (n *landing) followHead() error {
 	if err != nil || index.SameContent(merged, host) {
 		return err
 	}
-	return n.lock.Replace(merged.Encode(), time.Unix(h.stat.Mtim.Unix()))
+	data := merged.Encode()
+	if err := n.noteIndex(data); err != nil {
+		return err
+	}
+	return n.lock.Replace(data, time.Unix(h.stat.Mtim.Unix()))
 }
 
 // merging are files of a commit that the user has not made yet.
@@ -850,6 +889,9 @@ func (n *landing) merge(x *indexes) (why string, err error) {
 		}
 		if err != nil {
 			return unmerged, nil
+		}
+		if n.wroteIndex() { // a change on both sides is the command's
+			both = nil
 		}
 		x.Index, x.both, x.merged = merged, both, true
 	}

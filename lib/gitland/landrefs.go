@@ -225,14 +225,18 @@ func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.R
 		others, err := refs.Apply(n.host, rest, o)
 		return append(results, others...), err
 	}
-	was := n.treeOf(headNow(n.host))
-	n.was = &was
+	resumed := n.was != nil
+	if !resumed {
+		was := n.treeOf(headNow(n.host))
+		n.was = &was
+	}
 	if err := n.noteMove(rest); err != nil {
 		return results, err
 	}
 	others, err := refs.Apply(n.host, rest, o)
-	is := false
-	if n.moved, is = n.movedTo(others); !is && err == nil { // the user may move it at any time
+	if moved, is := n.movedTo(others); is {
+		n.moved = moved
+	} else if err == nil && !resumed { // the user may move it at any time
 		n.was = nil
 	}
 	return append(results, others...), err
@@ -411,6 +415,14 @@ func committer() string {
 		host = h
 	}
 	return name + " <" + name + "@" + host + ">"
+}
+
+// valueOf is an ID, or the name of another reference, as in refs.Options.Landed.
+func valueOf(id, target string) string {
+	if target != "" {
+		return "ref: " + target
+	}
+	return id
 }
 
 // isID reports whether a value is that of a reference which leads to no other one.

@@ -23,6 +23,7 @@ import (
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitlock"
 	"pikuri/lib/overlay"
 )
 
@@ -418,6 +419,7 @@ func (l *Layer) load() (r record, err error) {
 }
 
 func (l *Layer) save(r record) error {
+	gitlock.Step("record")
 	text, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)

@@ -310,6 +310,9 @@ func TestLandAlone(t *testing.T) {
 	if text == "" {
 		return
 	}
+	if n, err := strconv.Atoi(os.Getenv(killAt)); err == nil {
+		endAt(n)
+	}
 	var l gitland.Layer
 	require.NoError(t, json.Unmarshal([]byte(text), &l))
 	require.NoError(t, l.Reopen())

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitlock"
 	"pikuri/lib/overlay"
 )
 
@@ -42,6 +43,9 @@ type Options struct {
 	Fetched func(id string) string   // why the host must not get a commit of others, or ""
 
 	Try bool // change nothing
+
+	// Begin, if not nil, is called before the changes of a group with their marks, for Recognize.
+	Begin func(marks map[string]Mark) error
 
 	// Keep keeps a commit of the host's that nothing else may refer to: the user's changes
 	// that `git rebase --autostash` has put away. It is called before the file that names it
@@ -220,6 +224,15 @@ func (l *lander) group(items []item) error {
 		l.result.Stays = append(l.result.Stays, stays...)
 		return nil
 	}
+	if l.Begin != nil && len(changes) > 0 && !l.Try {
+		marks := map[string]Mark{}
+		for _, c := range changes {
+			marks[c.name] = c.mark
+		}
+		if err := l.Begin(marks); err != nil {
+			return err
+		}
+	}
 	for _, c := range changes {
 		if l.Try {
 			l.result.Landed = append(l.result.Landed, c.name)
@@ -317,6 +330,28 @@ func Wrote(host, name string, landed map[string]Mark) bool {
 	return err == nil && marked && mark.Host == content{kind: file, data: data}.sum()
 }
 
+// Recognize adds to landed those marks of a call that was killed whose files it had written.
+func Recognize(host string, begun, landed map[string]Mark) error {
+	fd, err := fsat.Openat(unix.AT_FDCWD, host, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return fmt.Errorf("cannot open %q: %w", host, err)
+	}
+	defer unix.Close(fd)
+	l := &lander{host: fd}
+	for _, group := range groups {
+		for _, it := range group {
+			mark, is := begun[it.name]
+			if !is {
+				continue
+			}
+			if has, _, err := l.readHost(it); err == nil && has.sum() == mark.Host {
+				landed[it.name] = mark
+			}
+		}
+	}
+	return nil
+}
+
 // Picks yields the IDs of the commits that work under way in a git directory of the host's has
 // still to apply, or to take back, as its files have them: rebase-merge, sequencer or
 // MERGE_AUTOSTASH.
@@ -380,6 +415,7 @@ func (l *lander) apply(c change) error {
 }
 
 func (l *lander) publish(c change) error {
+	gitlock.Step("state")
 	switch c.new.kind {
 	case absent:
 		return unix.Renameat(l.host, c.name, l.stage, c.name)
