@@ -328,6 +328,18 @@ func TestAdviceIsQuoted(t *testing.T) {
 	g.host(t, g.Project, strings.ReplaceAll(strings.TrimSpace(advice), "pk-fs git-adopt", "ls -d")+"; test ! -e ran")
 }
 
+// The user stages something while a command ends the user's merge: its commit is kept, and the advice gives it.
+func TestEndThatWaits(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "git checkout -q topic 2>/dev/null; echo t >a.txt; git commit -qam t; git checkout -q main; echo m >a.txt; git commit -qam m; ! git merge -q topic")
+	got := g.inTwo(t, "echo both >a.txt; git commit -qam ended", func() { g.host(t, g.Project, again+"echo h >h; git add h") }, ":")
+	_, typed, told := strings.Cut(got.Stderr, "give up the host's: ")
+	assert.True(t, told, got.Stderr)
+	typed, _, _ = strings.Cut(typed, "\n")
+	assert.Equal(t, "ended\n", g.host(t, g.Project, "("+typed+") >/dev/null 2>&1; git log -1 --format=%s"))
+}
+
 // A merge that could not land does so after the next command, once the host is as it was.
 func TestMergeThatWaits(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

@@ -6,12 +6,14 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 // landStates lands states, and reports those that stay.
@@ -103,7 +105,9 @@ func (n *landing) holdBack() error {
 	}
 	out.Waits = append(slices.DeleteFunc(out.Waits, func(w waiting) bool { return w.Ref == kept }), waiting{n.rel, kept, id})
 	then := ""
-	if !out.once {
+	if st, err := fsat.Lstat(n.up, state); err == nil && overlay.IsWhiteout(st) { // ended in the sandbox, not on the host
+		then = "; to have it, give up the host's: " + strings.Replace(quitting(n.up, state), "--quit", "--abort", 1) + advice(name, strings.TrimPrefix(kept, "refs/"))
+	} else if !out.once {
 		then = "; finish that, or give it up and keep the commits: " + n.layer.toType(quitting(n.up, state))
 	}
 	out.tell("%s while %q stays in the sandbox: the commit %s is %q%s", what, state, short(id), kept, then)
