@@ -39,6 +39,8 @@ func TestKilledAtEachStep(t *testing.T) {
 		{"a rebase stops", conflict, "! git rebase -q topic"},
 		{"a rebase ends", conflict + "git branch old; ! git rebase -q topic", "echo both >a; git add a; git rebase --continue"},
 		{"a rebase is given up", conflict + "! git rebase -q topic", "git rebase --abort"},
+		{"a commit", "echo u >u; git add u", "echo 2 >a; git commit -qm 2 a; echo 3 >a; echo b >b; git add b"},
+		{"another branch", "git branch other; echo o >o; git add o; git commit -qm o", "git checkout -q other; echo b >b; git add b"},
 		{"the user has staged something else", conflict + "! git merge -q topic; echo u >u; git add u", "echo both >a; git add a; git commit -qm merged -i a"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
