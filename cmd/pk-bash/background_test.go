@@ -147,7 +147,7 @@ func TestEndOfBackground(t *testing.T) {
 			require.NoError(t, cmd.Process.Signal(sig))
 			_ = cmd.Wait()
 			if sig != syscall.SIGKILL {
-				assert.Equal(t, 128+int(sig), cmd.ProcessState.ExitCode())
+				assert.Equal(t, 128+int(sig), clitest.Status(cmd.ProcessState))
 				assert.True(t, isFree(t, lock))
 			}
 			require.Eventually(t, func() bool { return isFree(t, lock) }, minute, tick)

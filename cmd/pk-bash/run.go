@@ -120,6 +120,10 @@ func (o *options) run(ctx *cli.Context) error {
 		}
 	}
 	t.cleanUp()
+	if result == nil && ctx.StatusOf(err) == cli.StatusSignal+int(syscall.SIGINT) ||
+		result != nil && result.Signal == syscall.SIGINT && result.Asked == syscall.SIGINT {
+		monitor.Die(syscall.SIGINT) // or a loop of a shell goes on
+	}
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -155,4 +156,24 @@ func TestSignalsReachTheCommand(t *testing.T) {
 		_ = cmd.Wait() // with the command's status
 		assert.Equal(t, 7, cmd.ProcessState.ExitCode())
 	}
+}
+
+// A signal that comes before the command ends the sandbox, which is no kill.
+func TestASignalBeforeTheCommand(t *testing.T) {
+	b := clitest.NewBox(t)
+	slow := filepath.Join(b.Home, "slow")
+	b.Write(t, slow, "#!/bin/sh\ncase $* in --version|--help) exec "+b.Bwrap+" \"$@\";; esac\necho begun\nexec sleep 1000\n")
+	require.NoError(t, os.Chmod(slow, 0o755))
+	alive, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer alive.Close()
+	cmd := b.Command("pk-bwrap", "--bwrap", slow, "--", "true")
+	cmd.Stdout = w
+	require.NoError(t, cmd.Start())
+	w.Close()
+	_, err = alive.Read(make([]byte, 16))
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	_ = cmd.Wait() // by the signal
+	assert.Equal(t, syscall.SIGTERM, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
 }

@@ -124,6 +124,37 @@ func TestKeysOfTheTerminal(t *testing.T) {
 	s.wait(t, "ready:")
 }
 
+// A shell sends no signal to a running job that it puts into the foreground.
+func TestJobThatComesToTheForeground(t *testing.T) {
+	s := newShell(t)
+	const command = `sh -c 'echo be""gun; read x; echo "go""t $x"'`
+	s.typed(t, "pk-bwrap -- "+command+"\n")
+	s.wait(t, "begun")
+	s.typed(t, "\x1a")
+	s.wait(t, "Stopped")
+	s.wait(t, "ready:")
+	require.Contains(t, s.run(t, "bg"), "pk-bwrap")
+	s.typed(t, "fg\n")
+	s.typed(t, "hi\n")
+	s.wait(t, "got hi")
+	s.wait(t, "ready:")
+	s.typed(t, "pk-bwrap -- "+command+" &\n")
+	s.wait(t, "begun")
+	s.typed(t, "fg\n")
+	s.typed(t, "ho\n")
+	s.wait(t, "got ho")
+	s.wait(t, "ready:")
+}
+
+// The shell sees of what the command has died, and ends its loop.
+func TestInterruptedLoop(t *testing.T) {
+	s := newShell(t)
+	s.typed(t, "for i in 1 2; do pk-bash -y --raw 'echo be\"\"gun; sleep 1000'; done\n")
+	s.wait(t, "begun")
+	s.typed(t, "\x03")
+	require.NotContains(t, s.wait(t, "ready:"), "begun")
+}
+
 func TestAShellInTheSandboxHasJobControl(t *testing.T) {
 	s := newShell(t)
 	before := s.run(t, "stty -g")

@@ -115,8 +115,9 @@ type Sandbox struct {
 	control *os.File // its own socket
 	events  chan Event
 	mu      sync.Mutex
-	over    bool // the last event has come
-	bwrap   int  // process IDs
+	over    bool           // the last event has come
+	early   syscall.Signal // came before the command, and ended the sandbox; or 0
+	bwrap   int            // process IDs
 	pidfd   int
 	root    string
 	master  *os.File // of the sandbox's own terminal
@@ -361,6 +362,11 @@ func (s *Sandbox) watch(gone *sync.WaitGroup) {
 		status, usage = end.status, end.usage
 		s.awaitBwrap()
 	}
+	s.mu.Lock()
+	if s.early != 0 && (status.Signal() == unix.SIGKILL || status.ExitStatus() == 128+int(unix.SIGKILL)) {
+		status = syscall.WaitStatus(s.early)
+	}
+	s.mu.Unlock()
 	if err == nil {
 		// A bwrap that was killed reports nothing. One that fails exits with 1.
 		ran := reported(s.status) || status.Signaled() || status.ExitStatus() > 128
@@ -498,6 +504,11 @@ func (s *Sandbox) Terminal() (*os.File, error) {
 func (s *Sandbox) Signal(sig syscall.Signal) {
 	inside := s.inside()
 	if sig == syscall.SIGKILL || len(inside) == 0 && sig != syscall.SIGCONT {
+		s.mu.Lock()
+		if s.early == 0 && len(inside) == 0 {
+			s.early = sig
+		}
+		s.mu.Unlock()
 		process{s.bwrap, s.pid}.send(syscall.SIGKILL)
 		return
 	}

@@ -24,6 +24,7 @@ type screen struct {
 
 	mu     sync.Mutex
 	active bool // input is relayed
+	rests  bool // until resume
 	raw    bool
 	wake   [2]int // a pipe: look again whether input is relayed
 	done   chan struct{}
@@ -77,6 +78,11 @@ func (c *screen) resize() {
 func (c *screen) resume() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.rests = false
+	c.activate()
+}
+
+func (c *screen) activate() {
 	if c.in < 0 || c.active || !inForeground(c.in) {
 		return
 	}
@@ -96,7 +102,7 @@ func (c *screen) resume() {
 func (c *screen) suspend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.active = false
+	c.active, c.rests = false, true
 	c.cook()
 	c.poke()
 }
@@ -151,17 +157,26 @@ func (c *screen) forCaller(output []byte) []byte {
 	return bytes.ReplaceAll(output, []byte("\r\n"), []byte("\n"))
 }
 
+// lookAgain is how often, in milliseconds, a process in the background looks whether it is in the foreground: a
+// shell sends no signal to a job that runs.
+const lookAgain = 100
+
 // read copies input while this process is in the foreground.
 func (c *screen) read() {
 	buf := make([]byte, 4096)
 	for {
-		fds := []unix.PollFd{{Fd: int32(c.wake[0]), Events: unix.POLLIN}}
+		fds, wait := []unix.PollFd{{Fd: int32(c.wake[0]), Events: unix.POLLIN}}, -1
 		c.mu.Lock()
+		c.active = c.active && inForeground(c.in)
+		if !c.rests {
+			c.activate()
+			wait = lookAgain
+		}
 		if c.active {
-			fds = append(fds, unix.PollFd{Fd: int32(c.in), Events: unix.POLLIN})
+			fds, wait = append(fds, unix.PollFd{Fd: int32(c.in), Events: unix.POLLIN}), -1
 		}
 		c.mu.Unlock()
-		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
+		if _, err := unix.Poll(fds, wait); err != nil && err != unix.EINTR {
 			return
 		}
 		if fds[0].Revents != 0 {

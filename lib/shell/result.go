@@ -44,7 +44,8 @@ type Result struct {
 	Status   int            // the exit status of pk-bash
 	Signal   syscall.Signal // that ended it; 0 for none
 	Sent     []syscall.Signal
-	Limit    string // the limit that stopped it, as its option is called; "" for none
+	Asked    syscall.Signal // the last one for pk-bash itself that was to end it; 0 for none
+	Limit    string         // the limit that stopped it, as its option is called; "" for none
 	Duration time.Duration
 	Timeout  time.Duration
 	Usage    syscall.Rusage // of all its processes, except in a sandbox those that were ended with it

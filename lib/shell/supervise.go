@@ -609,7 +609,7 @@ func (s *Supervisor) conclude() {
 	default:
 		r.Outcome = Exited
 	}
-	r.Sent = slices.Compact(r.Sent)
+	r.Sent, r.Asked = slices.Compact(r.Sent), s.asked
 }
 
 // fromGate corrects bwrap's report by those of the kernel and bash. bwrap

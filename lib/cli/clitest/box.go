@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -203,6 +204,14 @@ func Finish(t testing.TB, cmd *exec.Cmd) Outcome {
 		t.Fatal(err)
 	}
 	return Outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// Status is the exit status of a process as a shell tells it.
+func Status(p *os.ProcessState) int {
+	if status := p.Sys().(syscall.WaitStatus); status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return p.ExitCode()
 }
 
 // Listing names everything below dir with type, mode, size and content, so that
