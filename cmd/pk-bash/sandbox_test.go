@@ -189,6 +189,23 @@ func TestSignalsArePassedOn(t *testing.T) {
 	}
 }
 
+// A reader that makes a pause after the command has ended gets all of the output.
+func TestReaderThatPauses(t *testing.T) {
+	b := clitest.NewBox(t)
+	require.NoError(t, unix.Mkfifo(b.Project+"/ended", 0o666))
+	cmd := b.Command("pk-bash", "-y", "--raw", "yes | head -c 300000; echo >ended")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = os.ReadFile(b.Project + "/ended")
+	require.NoError(t, err)
+	time.Sleep(600 * time.Millisecond) // a pipe that is silent counts as held by another process after 200
+	text, err := io.ReadAll(out)
+	require.NoError(t, err)
+	require.NoError(t, cmd.Wait())
+	assert.Len(t, text, 300000)
+}
+
 // A signal that comes while a reader does not take the last output is in the status: the
 // output is not whole.
 func TestSignalCutsOutput(t *testing.T) {

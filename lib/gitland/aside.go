@@ -143,6 +143,7 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 			}
 		}
 	}
+	at := leadsTo(n.repo.valueAt(n.host, n.rel, n.out)) // what has landed while the command runs is none of the host's
 	own := git
 	if !n.own() { // nobody moves the index of that
 		own = ""
@@ -166,7 +167,7 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 		case c.Aside != "":
 		case c.New != "" && strings.HasPrefix(c.Name, "refs/heads/") && g.usedElsewhere(c.Name, own) != "":
 			c.Aside = fmt.Sprintf("%q has checked it out", g.usedElsewhere(c.Name, own))
-		case c.New != "" && known && start != n.before().branch && c.Name == n.before().branch && n.mine.branch != c.Name:
+		case c.New != "" && known && start != at && c.Name == at && n.mine.branch != c.Name:
 			c.Aside = "the host has switched to it meanwhile"
 		case c.Name == "refs/stash":
 			c.Aside, err = g.stashed(c, heads)

@@ -23,15 +23,15 @@ import (
 )
 
 // Base is a directory between the host's git directory and the upper layer, with the host's HEADs, the
-// branches to which they lead and the indexes, as they were when the commands began; and without an index,
-// a merge or the like that the host began later. Alone, an overlay shows some files as they were when a command
+// branches to which they lead and the indexes, as they were when the commands began; and a merge or the
+// like of that time. Alone, an overlay shows some files as they were when a command
 // first looked, and others as they are: a commit made of an old index on the host's new branch would take
 // back the user's commits.
 func (l *Layer) Base() string { return filepath.Join(l.Dir, baseDir) }
 
-// absent are the files that make the next commit a merge or the like. Where the host has none, a
-// command finds none that comes later.
-var absent = []string{"MERGE_HEAD", "MERGE_MODE", "MERGE_MSG", "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "SQUASH_MSG"}
+// atCommit are the files that make the next commit a merge or the like. A command finds those that the host had: a
+// merge that the user begins or gives up meanwhile is none of its.
+var atCommit = []string{"MERGE_HEAD", "MERGE_MODE", "MERGE_MSG", "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "SQUASH_MSG"}
 
 // base is the content that Base is to have, by path: linked, the text of another file, or nil for a
 // missing file.
@@ -163,7 +163,7 @@ func (l *Layer) keepOld(git string, all base) {
 		}
 		return text, err == nil
 	}
-	for _, name := range absent {
+	for _, name := range atCommit {
 		add(path.Join(rel, name))
 	}
 	if name := path.Join(rel, indexFile); exists(filepath.Join(l.Base(), name)) {
@@ -201,13 +201,20 @@ func (l *Layer) renew(git string, all base) (torn bool, err error) {
 	if exists(l.baseIndex(git)) {
 		all[path.Join(rel, indexFile)] = linked
 	}
-	for _, name := range absent {
-		if !exists(filepath.Join(git, name)) {
+	listed := slices.ContainsFunc([]string{"rebase-merge", "rebase-apply", "sequencer"}, func(name string) bool { return exists(filepath.Join(git, name)) })
+	for _, name := range atCommit {
+		file := filepath.Join(git, name)
+		if !exists(file) {
 			all[path.Join(rel, name)] = nil
+		} else if text, _, err := overlay.ReadFile(unix.AT_FDCWD, file, unix.O_NOFOLLOW, maxMessage); err == nil && !listed { // the directories are not in the base
+			all.set(path.Join(rel, name), string(text))
 		}
 	}
 	return torn, nil
 }
+
+// maxMessage bounds what is copied of the host's files.
+const maxMessage = 1 << 20
 
 // maxMoments bounds how often a host that is just committing is looked at again, after a moment.
 const (

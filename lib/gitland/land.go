@@ -227,7 +227,9 @@ func (l *Layer) tidyUp(out *landed) error {
 		}
 	}
 	maps.DeleteFunc(out.Trees, func(rel, _ string) bool { return !slices.Contains(out.Keep, path.Join(rel, indexFile)) })
-	out.Told = slices.DeleteFunc(out.Told, func(line string) bool { return strings.HasSuffix(line, dropped) }) // the next loss is another one
+	out.Told = slices.DeleteFunc(out.Told, func(line string) bool { // the next loss, or what stays next, is another one
+		return strings.HasSuffix(line, dropped) || strings.HasSuffix(line, stays) && !slices.Contains(out.said, line)
+	})
 	out.Refs, out.Began, out.Marks, out.Files, out.Moves, out.Held, out.Phase = nil, nil, nil, nil, nil, held, tidying
 	err := error(nil)
 	if out.empty() {

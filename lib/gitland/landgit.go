@@ -1,6 +1,7 @@
 package gitland
 
 import (
+	"crypto/sha256"
 	"errors"
 	"io/fs"
 	"math"
@@ -223,6 +224,7 @@ func (n *landing) stateOptions() state.Options {
 
 // findWork looks for a state of work under way that the host's git must not see.
 func (n *landing) findWork(o state.Options) error {
+	n.ended = slices.ContainsFunc(operations, n.endedTwice)
 	if !n.last { // one that git is writing would be incomplete
 		n.underWay = hasOperation(n.up) || slices.ContainsFunc(operations, func(name string) bool { return exists(filepath.Join(n.git, name)) })
 		return nil
@@ -238,7 +240,6 @@ func (n *landing) findWork(o state.Options) error {
 		}
 	}
 	n.underWay = len(n.held) > 0 && !(isRebase(n.up, n.held) && headOf(n.up, n.host) != "")
-	n.ended = slices.ContainsFunc(operations, n.endedTwice)
 	if i := slices.IndexFunc(result.Landed, func(name string) bool { return name != "BISECT_LOG" && slices.Contains(operations, name) }); i >= 0 && !n.underWay {
 		n.op = result.Landed[i]
 		if n.apart, err = n.changedSince(); err != nil {
@@ -261,14 +262,18 @@ func (n *landing) findWork(o state.Options) error {
 	return nil
 }
 
-// endedTwice reports whether the layer removes a file of the host's which is gone there, and pk has not removed it.
+// endedTwice reports whether the command has ended a state that is gone on the host, too, and pk has not removed it
+// there.
 func (n *landing) endedTwice(name string) bool {
-	st, err := fsat.Lstat(n.up, name)
-	if err != nil || !overlay.IsWhiteout(st) || exists(filepath.Join(n.git, name)) {
+	if exists(filepath.Join(n.git, name)) {
 		return false
 	}
 	mark, landed := n.out.marks(n.rel)[name]
-	return !landed || !mark.Had
+	st, err := fsat.Lstat(n.up, name)
+	if err != nil { // the command has removed its own, which has landed
+		return err == unix.ENOENT && landed && !mark.Had && mark.Host != [sha256.Size]byte{}
+	}
+	return overlay.IsWhiteout(st) && (!landed || !mark.Had)
 }
 
 // changedSince returns why a state cannot land that belongs to the command's HEAD and index, or "": the user has

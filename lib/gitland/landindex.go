@@ -189,8 +189,11 @@ func (n *landing) landIndex() (landed bool, err error) {
 			n.unchanged = true
 			if err = n.followHead(); err == nil {
 				n.was = nil
+				n.baseIs(own)
 			}
 			return err == nil, err
+		default: // as after git reset --soft
+			n.baseIs(own)
 		}
 	}
 	why, err := n.wholeIndex()
@@ -483,7 +486,8 @@ func (n *landing) staleIndex(changes []refs.Change) (why string, err error) {
 		return "", nil
 	}
 	for _, name := range merging {
-		if exists(filepath.Join(n.layer.Base(), n.rel, name)) && exists(filepath.Join(n.git, name)) && !state.Wrote(n.git, name, n.out.marks(n.rel)) {
+		st, err := fsat.Lstat(unix.AT_FDCWD, filepath.Join(n.layer.Base(), n.rel, name))
+		if err == nil && overlay.IsWhiteout(st) && exists(filepath.Join(n.git, name)) && !state.Wrote(n.git, name, n.out.marks(n.rel)) {
 			return "the host has begun a merge or the like meanwhile", nil
 		}
 	}

@@ -18,6 +18,7 @@ type landed struct {
 	keep  []string // paths below the upper layer that stay for the next command
 	hold  []string // further paths for which the time of the mount still holds
 	left  []string // paths of references and files that did not land
+	said  []string // lines that this landing would tell, whether an earlier one has or not
 	last  bool     // the command has ended
 	once  bool     // the layer ends with the command
 }
@@ -62,7 +63,7 @@ func (o *landed) wait(rel, format string, args ...any) {
 	if o.leave(rel); o.once {
 		line += "; it is dropped, since another command ran at the same time"
 	} else {
-		line += "; it stays in the sandbox"
+		line += stays
 	}
 	o.refused(line)
 }
@@ -74,12 +75,17 @@ func (o *landed) leave(rel string) {
 	}
 }
 
-const dropped = "; it is dropped"
+// Ends of lines.
+const (
+	dropped = "; it is dropped"
+	stays   = "; it stays in the sandbox"
+)
 
 // drop reports once that a file without which git works is not there for the next command.
 func (o *landed) drop(format string, args ...any) { o.refused(fmt.Sprintf(format, args...) + dropped) }
 
 func (o *landed) refused(line string) {
+	o.said = append(o.said, line)
 	if o.last && !slices.Contains(o.Told, line) {
 		o.Told = append(o.Told, line)
 		o.tell("%s", line)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -146,6 +147,7 @@ type pipe struct {
 	r    *os.File
 	to   io.Writer
 	last chan struct{} // one value for each read
+	busy atomic.Bool   // it is being written: a reader of our output may be slow
 	done chan struct{}
 	err  error // of writing; to be read after done
 }
@@ -327,9 +329,11 @@ func (p *pipe) carry() {
 	for {
 		n, err := p.r.Read(buf)
 		if n > 0 && to != nil {
+			p.busy.Store(true)
 			if _, p.err = to.Write(buf[:n]); p.err != nil {
 				to = nil
 			}
+			p.busy.Store(false)
 		}
 		select {
 		case p.last <- struct{}{}:
@@ -576,6 +580,10 @@ func (s *Supervisor) await(p *pipe, patience *<-chan time.Time) bool {
 		case <-p.last:
 			quiet.Reset(drainQuiet)
 		case <-quiet.C:
+			if p.busy.Load() {
+				quiet.Reset(drainQuiet)
+				continue
+			}
 			s.result.Held = true
 			_ = p.r.SetReadDeadline(past)
 		case sig := <-s.job.Signals:

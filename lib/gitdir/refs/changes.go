@@ -350,6 +350,9 @@ func (v *view) change(name string) (*Change, error) {
 		return v.stashed(c, now)
 	}
 	removed := seen == value{}
+	if _, own := v.loose[name]; seen == now.value && (own || removed) {
+		v.agree(name, now)
+	}
 	if seen == now.value || known && seen == old || removed && !v.removed(name, now) {
 		return nil, nil
 	}
@@ -560,10 +563,21 @@ func (v *view) head() (*Change, error) {
 		// The command has not switched.
 		c.Old, c.OldTarget, c.New, c.Target, c.Moved = now.id, now.target, now.id, now.target, false
 	}
+	if f.exists && seen == now.value {
+		v.agree(head, now)
+	}
 	if c.newValue() == now.value && (len(c.Log) == 0 || v.o.Landed[headLog] == c.logSum) {
 		return nil, nil
 	}
 	return c, nil
+}
+
+// agree notes that the host has taken back what has landed, and the command too: what the command then makes again
+// is another change.
+func (v *view) agree(name string, now entry) {
+	if _, landed := v.o.Landed[name]; landed {
+		v.o.Landed[name] = now.String()
+	}
 }
 
 // startedHead is started for HEAD: its log holds no targets.

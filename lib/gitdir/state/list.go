@@ -22,6 +22,7 @@ type Difference struct {
 // Differences lists all names that Land checks, in a fixed order. It changes
 // nothing and does not check content: a part of it may be refused.
 func Differences(host string, upper int, o Options) (list []Difference, err error) {
+	o.Try = true
 	l := &lander{Options: o, upper: upper, stage: -1}
 	if l.host, err = fsat.Openat(unix.AT_FDCWD, host, unix.O_RDONLY|unix.O_DIRECTORY, 0); err != nil {
 		return nil, fmt.Errorf("cannot open %q: %w", host, err)

@@ -286,6 +286,9 @@ func (l *lander) compare(it item) (*change, error) {
 	own := marked && mark.Host == old.sum()
 	if vanished {
 		if !own {
+			if old.kind == absent && !l.Try { // both have ended it: what the command then begins is another one
+				delete(l.Landed, it.name)
+			}
 			return nil, nil
 		}
 		layer.kind = absent
