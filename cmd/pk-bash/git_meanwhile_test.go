@@ -22,6 +22,10 @@ func TestUserAndCommandMeanwhile(t *testing.T) {
 			"git status --porcelain -- n h; git commit -qm h; git show --stat --format= --name-only", "A  h\nh\n",
 		},
 		{
+			"a merge that the user gives up", topicHasT + "; git merge -q --no-ff --no-commit topic", ":", "git merge --abort", "echo n >n; git add n; git commit -qm n", "the host has ended the merge",
+			"git ls-files t n; git log -1 --format=%s refs/pk/command/heads/main; git log -1 --format=%P refs/pk/command/heads/main | wc -w", "n\n2\n",
+		},
+		{
 			"a split index", "git update-index --split-index; git config core.splitIndex true", ":", "echo h >h; git add h", "echo n >>a.txt; git commit -qam n", "",
 			"git status --porcelain -- a.txt h; git commit -qm h; git show --format= --name-only", "A  h\nh\n",
 		},

@@ -728,6 +728,19 @@ func TestWorkThatLandsInSteps(t *testing.T) {
 	}
 }
 
+// HEAD lands, and the command goes on with the index that it has not written, or on another branch.
+func TestHeadThatLandsFirst(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.fence(t, "echo 1 >>a.txt; git commit -qam 1; echo 2 >>a.txt; git commit -qam 2")
+	got := g.inSteps(t, "git reset -q --soft HEAD~1", "test $(git log -1 --format=%s) = 1", "echo r >a.txt; git add a.txt; git commit -qm r")
+	assert.NotContains(t, got.Stderr, "meanwhile")
+	assert.Equal(t, "r\n1\n", g.host(t, g.Project, "git status --porcelain -- a.txt; git log -2 --format=%s"))
+	got = g.inSteps(t, "git checkout -q -b own", "test $(git symbolic-ref --short HEAD) = own", "echo o >o; git add o; git commit -qm o; git checkout -q main")
+	assert.NotContains(t, got.Stderr, "meanwhile")
+	assert.Equal(t, "o\nr\nmain\n", g.host(t, g.Project, "git log -1 --format=%s own; git log -1 --format=%s; git symbolic-ref --short HEAD"))
+}
+
 // The host renames the branch of a command that goes on.
 func TestBranchThatTheHostRenames(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

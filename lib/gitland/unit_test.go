@@ -85,6 +85,36 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
+// What the user and the command have both taken back lands when the command does it again.
+func TestDoneAgain(t *testing.T) {
+	const topic = "git checkout -q -b topic; echo t >a; git commit -qam t; git checkout -q main; "
+	for _, row := range []struct{ name, host, command, undo string }{
+		{"a merge", topic + "echo m >a; git commit -qam m", "! git merge -q topic", "git merge --abort"},
+		{"a pick", topic + "echo m >a; git commit -qam m", "! git cherry-pick topic", "git cherry-pick --abort"},
+		{"a rebase", topic + "echo m >a; git commit -qam m", "! git rebase -q topic", "git rebase --abort"},
+		{"a branch that moves", topic, "git merge -q --ff-only topic", "git reset -q --hard HEAD~1"},
+		{"another branch", topic, "git checkout -q topic", "git checkout -q main"},
+		{"a new branch", topic, "git branch new topic", "git branch -q -D new"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			u := newUnit(t, row.host, row.command)
+			l := u.layer(t)
+			assert.Empty(t, l.LandKept())
+			want := u.holds(t)
+			script(t, u.dir+"/project", row.undo)
+			script(t, l.Upper(), "find . -type f ! -path './objects/*' | while read -r f; do rm $f; if [ -e "+l.GitDir+"/$f ]; then cp "+l.GitDir+"/$f $f; fi; done; rmdir rebase-merge sequencer 2>/dev/null || :")
+			assert.NotEqual(t, want, u.holds(t))
+			assert.Empty(t, l.LandKept())
+			u.fill(t, "", l.Upper())
+			script(t, u.dir, "cp "+u.tpl+"/work/a project")
+			assert.Empty(t, l.LandKept())
+			require.NoError(t, l.Close())
+			assert.Equal(t, want, u.holds(t))
+		})
+	}
+}
+
 // unit is a repository with work under way, and the layer of a command that begins, ends or gives up such work.
 type unit struct{ tpl, dir string }
 
