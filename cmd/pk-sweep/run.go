@@ -141,6 +141,9 @@ func (o *options) check(ctx *cli.Context) error {
 // be a user's work.
 func (o *options) checkBases(ctx *cli.Context) error {
 	for _, base := range o.bases {
+		if base == "" {
+			return cli.Usage("--base is empty: name a directory, or leave it out")
+		}
 		real, err := filepath.Abs(base)
 		if err == nil {
 			real, err = filepath.EvalSymlinks(real)
