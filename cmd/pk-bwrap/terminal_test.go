@@ -146,7 +146,7 @@ func TestJobThatComesToTheForeground(t *testing.T) {
 	s.wait(t, "ready:")
 }
 
-// The shell sees of what the command has died, and ends its loop.
+// The shell sees that the command has died of SIGINT, and ends its loop.
 func TestInterruptedLoop(t *testing.T) {
 	s := newShell(t)
 	s.typed(t, "for i in 1 2; do pk-bash -y --raw 'echo be\"\"gun; sleep 1000'; done\n")

@@ -29,8 +29,8 @@ import (
 // back the user's commits.
 func (l *Layer) Base() string { return filepath.Join(l.Dir, baseDir) }
 
-// atCommit are the files that make the next commit a merge or the like. A command finds those that the host had: a
-// merge that the user begins or gives up meanwhile is none of its.
+// atCommit are the files that make the next commit a merge or the like. A command finds those of the host's at its
+// beginning, whatever the user begins or gives up meanwhile.
 var atCommit = []string{"MERGE_HEAD", "MERGE_MODE", "MERGE_MSG", "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "SQUASH_MSG"}
 
 // base is the content that Base is to have, by path: linked, the text of another file, or nil for a
@@ -213,7 +213,7 @@ func (l *Layer) renew(git string, all base) (torn bool, err error) {
 	return torn, nil
 }
 
-// maxMessage bounds what is copied of the host's files.
+// maxMessage bounds the copy of each.
 const maxMessage = 1 << 20
 
 // maxMoments bounds how often a host that is just committing is looked at again, after a moment.

@@ -224,8 +224,8 @@ func (n *landing) baseTree() string {
 	return n.treeOf(n.begun())
 }
 
-// move is noted of HEAD, index and state before they land: if the process is killed, the next landing knows what
-// of them is not the user's, and completes them.
+// move is noted of HEAD, index and state before they land: if the process is killed, the next landing tells its
+// changes from the user's, and completes them.
 type move struct {
 	Tree   string                `json:"tree"`             // of HEAD before
 	To     []string              `json:"to"`               // commits that HEAD may have then
@@ -234,7 +234,7 @@ type move struct {
 	States map[string]state.Mark `json:"states,omitempty"` // of state.Land
 }
 
-// note saves a change of what is noted.
+// note changes a note, and saves it.
 func (n *landing) note(change func(m *move)) error {
 	m := n.out.Moves[n.rel]
 	change(&m)
@@ -271,8 +271,8 @@ func (n *landing) wroteIndex() bool {
 	return err == nil && slices.Contains(n.out.Moves[n.rel].Index, digestOf(text))
 }
 
-// resume takes for landed what a process that was killed has written of what it had noted, so that this landing
-// goes on from there.
+// resume goes on with the landing of a process that was killed: values that it had noted, and that the host has,
+// count as landed.
 func (n *landing) resume() error {
 	m, is := n.out.Moves[n.rel]
 	if !is {

@@ -85,7 +85,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// What the user and the command have both taken back lands when the command does it again.
+// A change that user and command have both taken back lands when the command makes it again.
 func TestDoneAgain(t *testing.T) {
 	const topic = "git checkout -q -b topic; echo t >a; git commit -qam t; git checkout -q main; "
 	for _, row := range []struct{ name, host, command, undo string }{

@@ -572,8 +572,8 @@ func (v *view) head() (*Change, error) {
 	return c, nil
 }
 
-// agree notes that the host has taken back what has landed, and the command too: what the command then makes again
-// is another change.
+// agree notes that host and command have both taken back a change that had landed: the same one, made again, is
+// another change.
 func (v *view) agree(name string, now entry) {
 	if _, landed := v.o.Landed[name]; landed {
 		v.o.Landed[name] = now.String()
