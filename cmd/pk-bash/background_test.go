@@ -148,6 +148,7 @@ func TestEndOfBackground(t *testing.T) {
 			_ = cmd.Wait()
 			if sig != syscall.SIGKILL {
 				assert.Equal(t, 128+int(sig), clitest.Status(cmd.ProcessState))
+				assert.Equal(t, sig == syscall.SIGINT, cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled(), "or a shell's loop goes on")
 				assert.True(t, isFree(t, lock))
 			}
 			require.Eventually(t, func() bool { return isFree(t, lock) }, minute, tick)

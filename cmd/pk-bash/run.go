@@ -120,8 +120,8 @@ func (o *options) run(ctx *cli.Context) error {
 		}
 	}
 	t.cleanUp()
-	if result == nil && ctx.StatusOf(err) == cli.StatusSignal+int(syscall.SIGINT) ||
-		result != nil && result.Signal == syscall.SIGINT && result.Asked == syscall.SIGINT {
+	asked := result == nil || result.Signal == syscall.SIGINT && result.Asked == syscall.SIGINT
+	if asked && ctx.StatusOf(err) == cli.StatusSignal+int(syscall.SIGINT) { // nothing else is to be told
 		monitor.Die(syscall.SIGINT) // or a loop of a shell goes on
 	}
 	return err

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/monitor"
 	"pikuri/lib/shell"
 )
 
@@ -115,6 +116,9 @@ func runInSecond() error {
 	case err != nil:
 		return fmt.Errorf("cannot wait for the process that stays: %w", err)
 	case ended.Signaled():
+		if ended.Signal() == syscall.SIGINT {
+			monitor.Die(syscall.SIGINT)
+		}
 		return cli.Exit(cli.StatusSignal + int(ended.Signal()))
 	}
 	return cli.Exit(ended.ExitStatus())

@@ -23,10 +23,9 @@ import (
 )
 
 // Base is a directory between the host's git directory and the upper layer, with the host's HEADs, the
-// branches to which they lead and the indexes, as they were when the commands began; and a merge or the
-// like of that time. Alone, an overlay shows some files as they were when a command
-// first looked, and others as they are: a commit made of an old index on the host's new branch would take
-// back the user's commits.
+// branches to which they lead, the indexes, and a merge or the like, as they were when the commands began.
+// Alone, an overlay shows some files as they were when a command first looked, and others as they are: a
+// commit made of an old index on the host's new branch would take back the user's commits.
 func (l *Layer) Base() string { return filepath.Join(l.Dir, baseDir) }
 
 // atCommit are the files that make the next commit a merge or the like. A command finds those of the host's at its

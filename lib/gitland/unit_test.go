@@ -140,7 +140,7 @@ func (u *unit) layer(t testing.TB) *gitland.Layer {
 	return l
 }
 
-// fill writes what differs in a directory of the two git directories, as an overlay would.
+// fill writes the differences of a directory of the two git directories, as an overlay would.
 func (u *unit) fill(t testing.TB, dir, upper string) {
 	was, is := filepath.Join(u.tpl, "project/.git", dir), filepath.Join(u.tpl, "work/.git", dir)
 	entries, err := os.ReadDir(is)

@@ -18,7 +18,7 @@ import (
 
 const (
 	// pipeGrace is the time for which a pipe may stay open after the supervisor and its processes have ended: a
-	// process from elsewhere may have it. On a busy machine what is in it takes a while to read.
+	// process from elsewhere may have it. A busy machine needs a while to read the rest.
 	pipeGrace = 10 * time.Second
 
 	// stuckAfter is the time, after KillAfter, in which a supervisor must end its command.
