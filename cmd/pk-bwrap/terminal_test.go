@@ -146,6 +146,24 @@ func TestJobThatComesToTheForeground(t *testing.T) {
 	s.wait(t, "ready:")
 }
 
+// As editors, pagers and agents do when the suspend key is typed, which they read as any other.
+func TestCommandThatStopsItself(t *testing.T) {
+	s := newShell(t)
+	before := s.run(t, "stty -g")
+	for _, stops := range []string{"kill -TSTP $$", "kill -STOP $$", "kill -TSTP 0"} {
+		t.Log(stops)
+		s.typed(t, `pk-bwrap -- sh -c 'stty raw -echo; head -c 1; stty cooked; `+stops+`; read x; echo "go""t $x"'`+"\n")
+		s.typed(t, "!")
+		s.wait(t, "Stopped")
+		s.wait(t, "ready:")
+		require.Equal(t, before, s.run(t, "stty -g"), "the modes of the terminal while it is stopped")
+		s.typed(t, "fg\n")
+		s.typed(t, "hi\n")
+		s.wait(t, "got hi")
+		s.wait(t, "ready:")
+	}
+}
+
 // The shell sees that the command has died of SIGINT, and ends its loop.
 func TestInterruptedLoop(t *testing.T) {
 	s := newShell(t)

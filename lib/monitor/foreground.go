@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -27,6 +28,8 @@ type Foreground struct {
 	listens chan struct{} // closed when it does
 	screen  *screen       // the command has a terminal of its own; or nil
 	sent    syscall.Signal
+
+	stopping sync.Mutex // held while this process and the command are stopped
 }
 
 // NewForeground notes the state of the streams, and begins to ask for the signals. That
@@ -81,7 +84,7 @@ func isTerminal(f *os.File) bool {
 func (f *Foreground) Run(s *Sandbox) (status int, death syscall.Signal, ran bool) {
 	<-f.listens // then no change of the terminal is missed
 	if s.master != nil {
-		f.screen = newScreen(s, f.streams, func() { f.suspend(s) })
+		f.screen = newScreen(s, f.streams, func() { f.suspend(s) }, func() { f.follow(s) })
 		defer f.screen.close() // here, while the sandbox's terminal is open
 	}
 	for {
@@ -138,6 +141,21 @@ func (f *Foreground) pass(s *Sandbox, sig syscall.Signal) {
 // suspend stops the command, and then this process, as the terminal would have
 // done. The process group of the command is orphaned: SIGTSTP would not stop it.
 func (f *Foreground) suspend(s *Sandbox) {
+	f.stopping.Lock()
+	defer f.stopping.Unlock()
+	f.stop(s)
+}
+
+// follow stops this process if the command has stopped itself.
+func (f *Foreground) follow(s *Sandbox) {
+	f.stopping.Lock()
+	defer f.stopping.Unlock()
+	if s.stopped() {
+		f.stop(s)
+	}
+}
+
+func (f *Foreground) stop(s *Sandbox) {
 	s.stop()
 	if f.screen != nil {
 		f.screen.suspend()
@@ -176,6 +194,19 @@ func (s *Sandbox) stop() {
 			}
 		}
 	}
+}
+
+// stopped reports whether the process that was started as the command is stopped. A shell
+// asks for no more of a job: init's first child.
+func (s *Sandbox) stopped() bool {
+	kids := family()
+	for _, init := range kids(s.bwrap) {
+		if inside := kids(init); len(inside) > 0 {
+			stat := statOf(inside[0])
+			return len(stat) > 0 && stat[0] == "T"
+		}
+	}
+	return false
 }
 
 // Close gives the streams their flags and modes back, and stops listening to

@@ -38,6 +38,7 @@ type Config struct {
 
 	Streams  [3]*os.File // standard input, output and error; nil means /dev/null
 	Terminal []int       // which of them get a terminal of the sandbox's own
+	Suspends bool        // there, the command may stop itself; not if Ahead keeps its program
 	Files    []Placed    // further files of the command
 	Cgroup   *os.File    // directory of the cgroup to run in; nil: the caller's
 	Held     []*os.File  // locked files, kept open until the sandbox has ended
@@ -210,6 +211,7 @@ func (l *launch) prepare() (err error) {
 	if l.job, err = l.Plan.Job(l.Bwrap, l.Argv); err != nil {
 		return err
 	}
+	l.job.Suspends = l.Suspends && l.Plan.Terminal
 	if err := l.passFiles(); err != nil {
 		return err
 	}

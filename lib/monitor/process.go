@@ -82,11 +82,16 @@ func children(pid int) []int {
 	return pids
 }
 
-// parentOf returns the parent of a process, 0 when it has ended. The process itself
-// chooses the text between the parentheses.
-func parentOf(pid int) int {
+// statOf returns the fields of a process's stat from its state on, none when it has ended.
+// The process itself chooses the text between the parentheses.
+func statOf(pid int) []string {
 	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	return strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+}
+
+// parentOf returns the parent of a process, 0 when it has ended.
+func parentOf(pid int) int {
+	fields := statOf(pid)
 	if len(fields) < 2 {
 		return 0
 	}

@@ -20,6 +20,8 @@ type screen struct {
 	in, out   int // the caller's terminal; -1 for none
 	modes     *unix.Termios
 	onSuspend func()
+	idle      *time.Timer
+	looks     atomic.Int32 // left, for a command that stops itself
 	typed     atomic.Int32 // the last signal whose key the caller typed
 
 	mu     sync.Mutex
@@ -31,9 +33,16 @@ type screen struct {
 }
 
 // newScreen begins to relay. suspend is called when the caller types the key that
-// suspends, and no shell in the sandbox is there to take it.
-func newScreen(s *Sandbox, streams [3]*os.File, suspend func()) *screen {
+// suspends, and no shell in the sandbox is there to take it; idle soon after input or output:
+// before a command stops itself, it reads a key, or leaves the terminal as it was.
+func newScreen(s *Sandbox, streams [3]*os.File, suspend, idle func()) *screen {
 	c := &screen{sandbox: s, master: int(s.master.Fd()), in: -1, out: -1, onSuspend: suspend, done: make(chan struct{})}
+	c.idle = time.AfterFunc(time.Hour, func() {
+		idle()
+		if c.looks.Add(-1) > 0 {
+			c.idle.Reset(nextLook)
+		}
+	})
 	for fd, f := range streams {
 		if f == nil || !isTerminal(f) {
 			continue
@@ -55,12 +64,26 @@ func newScreen(s *Sandbox, streams [3]*os.File, suspend func()) *screen {
 	if unix.Pipe2(c.wake[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
 		c.in = -1
 	}
+	c.busy()
 	go c.show()
 	c.resume()
 	if c.in >= 0 {
 		go c.read()
 	}
 	return c
+}
+
+// The times after input or output at which a command is looked for that has stopped itself.
+const (
+	firstLook = 50 * time.Millisecond
+	nextLook  = 300 * time.Millisecond
+	looks     = 4
+)
+
+// busy notes input or output.
+func (c *screen) busy() {
+	c.looks.Store(looks)
+	c.idle.Reset(firstLook)
 }
 
 // resize gives the sandbox's terminal the size of the caller's.
@@ -122,6 +145,7 @@ func (c *screen) close() {
 	case <-c.done:
 	case <-time.After(drainTime): // the caller does not read
 	}
+	c.idle.Stop()
 	c.suspend()
 }
 
@@ -143,6 +167,7 @@ func (c *screen) show() {
 		if c.out >= 0 {
 			writeAll(c.out, c.forCaller(buf[:n]))
 		}
+		c.busy()
 	}
 }
 
@@ -195,6 +220,7 @@ func (c *screen) read() {
 			writeAll(c.master, []byte{c.modes.Cc[unix.VEOF]})
 		default:
 			c.enter(buf[:n])
+			c.busy()
 		}
 	}
 }

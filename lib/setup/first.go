@@ -130,9 +130,15 @@ func (r *run) prepare(f *first, files []uintptr, argv []string, proc string, net
 	ruleset, bwrap := f.ruleset, r.job.FDs.Program
 	f.said.from, f.said.then = len(f.calls)+1, pair[1]
 	f.place(files, &f.said.then, &ruleset, &bwrap)
-	if streams := r.job.FDs.Terminal; len(streams) > 0 { // it leads the session of its terminal
-		f.do("start a session", unix.SYS_SETSID)
-		f.do("take its terminal", unix.SYS_IOCTL, uintptr(streams[0]), unix.TIOCSCTTY, 1)
+	if streams := r.job.FDs.Terminal; len(streams) > 0 {
+		if r.job.Suspends {
+			self := int32(1) // in its PID namespace
+			f.do("lead a process group", unix.SYS_SETPGID, 0, 0)
+			f.do("take the terminal's foreground", unix.SYS_IOCTL, uintptr(streams[0]), unix.TIOCSPGRP, pinned(f, &self))
+		} else {
+			f.do("start a session", unix.SYS_SETSID)
+			f.do("take its terminal", unix.SYS_IOCTL, uintptr(streams[0]), unix.TIOCSCTTY, 1)
+		}
 	}
 	if err := f.mountProc(proc); err != nil {
 		return nil, err

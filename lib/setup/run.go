@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"strconv"
@@ -518,7 +519,17 @@ func (r *run) openTerminal() (terminals int, err error) {
 	}
 	slave, err := unix.Openat(terminals, strconv.Itoa(int(number)), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	r.pty = [2]int{master, slave}
+	if err == nil && r.job.Suspends {
+		err = lead(slave)
+	}
 	return terminals, err
+}
+
+// lead gives a terminal to the session that this process leads. It does not die when the
+// monitor closes the other side: it has more to do then.
+func lead(terminal int) error {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
+	return os.NewSyscallError("TIOCSCTTY", unix.IoctlSetInt(terminal, unix.TIOCSCTTY, 0))
 }
 
 // closed stands for a descriptor that the child does not have.

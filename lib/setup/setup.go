@@ -46,6 +46,11 @@ type Job struct {
 
 	WritableRoot bool `json:"writable_root,omitempty"` // the root directory itself can be written
 
+	// Suspends says that the command may stop itself as a job of a shell does, by SIGTSTP:
+	// the set-up program's session has the terminal then, so the command's process group is not
+	// orphaned. The session can have one.
+	Suspends bool `json:"suspends,omitempty"`
+
 	// Told are directories. The set-up program writes their content to FDs.Told in the
 	// end.
 	Told []string `json:"told,omitempty"`
