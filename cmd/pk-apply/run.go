@@ -74,7 +74,7 @@ func command() *cli.Command {
 	return &cli.Command{
 		Name: "pk-apply", Version: version, Help: help, JSON: &o.json, Interspersed: true, Workspace: w,
 		Options: append(o.Options.Options(),
-			cli.Text(&o.from, "from", "").PathOrStdin().FromInput(),
+			cli.Name(&o.from, "from", "").PathOrStdin().FromInput(),
 			audit,
 			cli.Switch(&o.all, "all", ""),
 			cli.Switch(&o.discard, "discard", ""),

@@ -154,19 +154,19 @@ func (o *options) asCommand() *cli.Command {
 			cli.Text(&o.description, "description", ""),
 			cli.Switch(&o.yes, "yes", "y"),
 			cli.Switch(&o.no, "no", "n"),
-			cli.Func(named(&o.confirmer), "confirm-command", ""),
+			cli.Name(&o.confirmer, "confirm-command", ""),
 			cli.Switch(&o.noSandbox, "no-sandbox", ""),
 			cli.Func(o.setWrap, "wrap", ""),
 			cli.Switch(&o.loop, "loop", ""),
 			cli.Func(o.setState, "state", ""),
 			cli.Switch(&o.background, "keep-background", ""),
 			cli.Switch(&o.tell, "describe", ""),
-			cli.Func(named(&o.auditCheck), "audit-check", ""),
+			cli.Name(&o.auditCheck, "audit-check", ""),
 			cli.Switch(&o.raw, "raw", ""),
 			cli.Func(o.setStatus, "status-fd", ""),
 			cli.Int(&o.head, 0, 64<<20, "head", ""),
 			cli.Int(&o.tail, 0, 64<<20, "tail", ""),
-			cli.Func(named(&o.log), "log", ""),
+			cli.Name(&o.log, "log", ""),
 			cli.Switch(&o.noLog, "no-log", ""),
 			cli.Switch(&o.follow, "follow", ""),
 			cli.Switch(&o.noFollow, "no-follow", ""),
@@ -187,20 +187,6 @@ func (o *options) setCommand(v string) error {
 	return nil
 }
 
-// named takes a name. An empty name is an error: it comes from a variable that was
-// never set.
-func named(dst *string) func(string) error {
-	return func(v string) error {
-		if v == "" {
-			return errEmpty
-		}
-		*dst = v
-		return nil
-	}
-}
-
-var errEmpty = fmt.Errorf("the name is empty")
-
 func (o *options) setState(v string) error {
 	o.keep = shell.Keep(v)
 	if !slices.Contains([]shell.Keep{shell.KeepNothing, shell.KeepDir, shell.KeepEnv}, o.keep) {
@@ -212,7 +198,7 @@ func (o *options) setState(v string) error {
 func (o *options) setWrap(v string) (err error) {
 	o.wrap = v
 	if o.wrapWords, err = shell.SplitWords(v); err == nil && len(o.wrapWords) == 0 {
-		err = errEmpty
+		err = cli.ErrNoName
 	}
 	return err
 }

@@ -168,7 +168,7 @@ func (o *options) command() *cli.Command {
 		Verb:      true,
 		Hidden:    sandbox.Modes(),
 		Options: append(append(o.policyOptions(),
-			cli.Func(o.setViolations, "violations", ""),
+			cli.Name(&o.violations, "violations", ""),
 			cli.Switch(&o.zero, "zero", "z"),
 			cli.Switch(&o.isLoop, "loop", "")),
 			o.verbOptions()...),
@@ -200,14 +200,6 @@ func (o *options) verbOptions() []cli.Option {
 		list[i] = option.Noted(func() { o.given = append(o.given, "--"+option.Long) })
 	}
 	return list
-}
-
-func (o *options) setViolations(v string) error {
-	if v == "" {
-		return errors.New("the name is empty")
-	}
-	o.violations = v
-	return nil
 }
 
 func (o *options) setHash(v string) error {

@@ -96,7 +96,7 @@ func (t *textFlags) options() []cli.Option {
 		cli.Func(t.setHead, "head", ""),
 		cli.Func(t.setTail, "tail", ""),
 		cli.Switch(&t.numbers, "number", "n"),
-		cli.Text(&t.from, "from", "").FromInput(),
+		cli.Name(&t.from, "from", "").FromInput(),
 		cli.Switch(&t.dryRun, "dry-run", ""),
 	)
 }

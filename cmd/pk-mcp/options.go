@@ -95,7 +95,7 @@ func (o *options) command() *cli.Command {
 	list := []cli.Option{
 		cli.Switch(&o.ask, "ask", ""),
 		cli.Switch(&o.yes, "yes", "y"),
-		cli.Text(&o.confirmer, "confirm-command", ""),
+		cli.Name(&o.confirmer, "confirm-command", ""),
 		cli.Switch(&o.ends, "no-keep-background", ""),
 		cli.Func(o.setState, "state", ""),
 	}

@@ -193,7 +193,7 @@ func (ctx *Context) Report(err error) {
 	if f, ok := errors.AsType[*failure](err); ok && f.err == nil {
 		return
 	}
-	ctx.line("%s", err)
+	ctx.line("%s", oneLine(err))
 	if hint := HintOf(err); hint != "" {
 		ctx.line("hint: %s", hint)
 	}
@@ -201,7 +201,23 @@ func (ctx *Context) Report(err error) {
 
 // ReportLine prints a failure in exactly one line, without its hint: for
 // commands that answer many records, so that lines can be counted.
-func (ctx *Context) ReportLine(err error) { ctx.line("%s", err) }
+func (ctx *Context) ReportLine(err error) { ctx.line("%s", oneLine(err)) }
+
+// oneLine is the text of an error, with those that errors.Join has joined on one line.
+func oneLine(err error) string {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		joined, ok := e.(interface{ Unwrap() []error })
+		if !ok {
+			continue
+		}
+		var texts, lines []string
+		for _, part := range joined.Unwrap() {
+			texts, lines = append(texts, part.Error()), append(lines, oneLine(part))
+		}
+		return strings.Replace(err.Error(), strings.Join(texts, "\n"), strings.Join(lines, "; "), 1)
+	}
+	return err.Error()
+}
 
 // StatusOf is the exit status that err will end in when an Action returns it.
 func (ctx *Context) StatusOf(err error) int { return ctx.command.statusOf(err) }

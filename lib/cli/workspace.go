@@ -89,20 +89,20 @@ func (r rootOption) origin() string {
 // Options returns the options, to be added to a command's own.
 func (w *WorkspaceFlags) Options() []Option {
 	return []Option{
-		name(&w.ProjectRoot, "project-root", "C").Path(),
+		Name(&w.ProjectRoot, "project-root", "C").Path(),
 		w.root("readable", false, false),
 		w.root("writable", true, false),
 		w.root("readable-from", false, true),
 		w.root("writable-from", true, true),
-		name(&w.Session, "session", ""),
-		name(&w.Temp, "temp", "").Path(),
+		Name(&w.Session, "session", ""),
+		Name(&w.Temp, "temp", "").Path(),
 		Switch(&w.NoAliasTmp, "no-alias-tmp", ""),
 		Switch(&w.NoProtect, "no-protect", ""),
 	}
 }
 
 // AuditOption returns the option of the commands that write records.
-func (w *WorkspaceFlags) AuditOption() Option { return name(&w.Audit, "audit", "").Path() }
+func (w *WorkspaceFlags) AuditOption() Option { return Name(&w.Audit, "audit", "").Path() }
 
 // NamedRoots returns where the project root and the roots of the options lie, but for those
 // of lists.
@@ -141,13 +141,16 @@ func (w *WorkspaceFlags) rule(dst *[]confine.Rule, long string) Option {
 	}, long, "")
 }
 
-// name is a text option that cannot be empty. An empty name is a variable that
+// ErrNoName refuses an empty name.
+var ErrNoName = errors.New("the name is empty")
+
+// Name is a text option that cannot be empty. An empty name is a variable that
 // was never set, and must not be taken for an option that was left out: the
 // working directory would become the project root.
-func name(dst *string, long, short string) Option {
+func Name(dst *string, long, short string) Option {
 	return Func(func(v string) error {
 		if v == "" {
-			return errors.New("the name is empty")
+			return ErrNoName
 		}
 		*dst = v
 		return nil

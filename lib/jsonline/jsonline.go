@@ -159,7 +159,7 @@ func (o *Object) ID() json.RawMessage {
 	case len(value) > maxID:
 		o.Fail(fmt.Errorf("the id is longer than %d bytes", maxID))
 		return nil
-	case value != nil && (value[0] == '{' || value[0] == '['):
+	case value != nil && bytes.IndexByte([]byte(`"-0123456789`), value[0]) < 0:
 		o.Fail(errors.New("the id is neither a string nor a number"))
 		return nil
 	}

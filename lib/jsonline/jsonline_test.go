@@ -39,6 +39,8 @@ func TestMistakes(t *testing.T) {
 		{`{"all":null}`, "the all is neither true nor false"},
 		{`{"id":{}}`, "the id is neither a string nor a number"},
 		{`{"id":[1]}`, "the id is neither a string nor a number"},
+		{`{"id":true}`, "the id is neither a string nor a number"},
+		{`{"id":null}`, "the id is neither a string nor a number"},
 		{`{"id":"` + strings.Repeat("x", maxID) + `"}`, "the id is longer than 1024 bytes"},
 	} {
 		o := Parse([]byte(row.line))

@@ -139,7 +139,7 @@ func (o *Options) Lasting() []cli.Option {
 		limit(&o.limits.Pids, limits.ParseCount, "pids"),
 		limit(&o.limits.CPUTime, limits.ParseSeconds, "cpu-time"),
 		limit(&o.limits.FileSize, limits.ParseSize, "file-size"),
-		cli.Text(&o.bwrap, "bwrap", "").Path(),
+		cli.Name(&o.bwrap, "bwrap", "").Path(),
 		o.AuditOption(),
 	)
 }
@@ -157,7 +157,7 @@ func (o *Options) setRequire(v string) error {
 
 func (o *Options) addProtected(v string) error {
 	if v == "" {
-		return errors.New("the name is empty")
+		return cli.ErrNoName
 	}
 	rule := "option --protect"
 	if o.Source() != "" {

@@ -37,15 +37,7 @@ type Options struct {
 
 // Options returns the options, to be added to a command's own.
 func (o *Options) Options() []cli.Option {
-	return []cli.Option{cli.Func(o.setSession, "session", ""), cli.Switch(&o.Links, "links", "")}
-}
-
-func (o *Options) setSession(name string) error {
-	if name == "" {
-		return errors.New("the name is empty")
-	}
-	o.Session = name
-	return nil
+	return []cli.Option{cli.Name(&o.Session, "session", ""), cli.Switch(&o.Links, "links", "")}
 }
 
 // Name is the session: by option, else by $PK_SESSION; "" for none.
