@@ -53,7 +53,7 @@ func (t *turn) prepare() (*job, error) {
 	j := &job{
 		Job: shell.Job{
 			Command: t.request.Command, Timeout: time.Duration(seconds) * time.Second,
-			KillAfter: time.Duration(t.killAfter) * time.Second, Signals: t.signals, Asides: t.asides,
+			KillAfter: time.Duration(t.killAfter) * time.Second, Signals: t.signals, Asides: t.asides, Suspends: !t.loop,
 			Keep: t.keep, State: t.began, Terminal: t.request.TTY,
 		},
 		question: shell.Question{Command: t.request.Command, Description: t.request.Description, Timeout: seconds},

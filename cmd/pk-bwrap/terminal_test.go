@@ -164,6 +164,21 @@ func TestCommandThatStopsItself(t *testing.T) {
 	}
 }
 
+func TestPkBashIsSuspended(t *testing.T) {
+	s := newShell(t)
+	process := fmt.Sprintf("sleep 1000.%d", os.Getpid())
+	s.typed(t, `pk-bash -y --raw 'trap "echo go\"\"t; exit" CONT; `+process+` & echo be""gun; wait'`+"\n")
+	s.wait(t, "begun")
+	s.typed(t, "\x1a")
+	s.wait(t, "Stopped")
+	s.wait(t, "ready:")
+	states := strings.Fields(s.run(t, `for p in /proc/[0-9]*; do { if [ "$(tr '\0' ' ' <$p/cmdline)" = '`+process+` ' ]; then awk '/^State/ {print $2}' $p/status; fi } 2>/dev/null; done`))
+	require.Equal(t, []string{"T"}, states, "the state of a process of the command")
+	s.typed(t, "fg\n")
+	s.wait(t, "got")
+	s.wait(t, "ready:")
+}
+
 // The shell sees that the command has died of SIGINT, and ends its loop.
 func TestInterruptedLoop(t *testing.T) {
 	s := newShell(t)

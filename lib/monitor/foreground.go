@@ -156,7 +156,7 @@ func (f *Foreground) follow(s *Sandbox) {
 }
 
 func (f *Foreground) stop(s *Sandbox) {
-	s.stop()
+	s.Stop()
 	if f.screen != nil {
 		f.screen.suspend()
 	}
@@ -182,8 +182,16 @@ func raise(sig syscall.Signal) {
 	setAction(&old, nil)
 }
 
-// stop stops every process of the command, those too that are forked meanwhile.
-func (s *Sandbox) stop() {
+// Suspend stops a command and this process, as the suspend key does, and continues the command when this process
+// is continued.
+func Suspend(r Running) {
+	r.Stop()
+	raise(unix.SIGTSTP)
+	r.Signal(unix.SIGCONT)
+}
+
+// Stop stops every process of the command, those too that are forked meanwhile, until SIGCONT.
+func (s *Sandbox) Stop() {
 	stopped := map[int]bool{}
 	for again := true; again; {
 		again = false

@@ -105,6 +105,7 @@ var ErrKeeperEnded = errors.New("the keeper of the session has been killed meanw
 type Running interface {
 	Events() <-chan Event
 	Signal(syscall.Signal)
+	Stop()    // stops all processes of the command, until SIGCONT
 	Abandon() // ends the process between, if the command does not end when killed
 	Close()   // ends the command, if it still runs, and waits for its end
 }

@@ -185,6 +185,9 @@ func (u *Unfenced) Events() <-chan Event { return u.events }
 // Signal sends a signal to all processes of the command.
 func (u *Unfenced) Signal(sig syscall.Signal) { _ = send(u.control, []byte{byte(sig)}, nil) }
 
+// Stop stops all processes of the command, until SIGCONT.
+func (u *Unfenced) Stop() { u.Signal(syscall.SIGSTOP) }
+
 // Abandon ends the guard, and leaves its processes to EndOrphans.
 func (u *Unfenced) Abandon() { _ = u.process.Kill() }
 
@@ -304,9 +307,12 @@ func (g *guard) obey() {
 		if _, err := io.ReadFull(g.control, sig[:]); err != nil {
 			g.endAll()
 		}
-		g.asked.Store(syscall.Signal(sig[0]) != syscall.SIGKILL)
+		s := syscall.Signal(sig[0])
+		if s != syscall.SIGSTOP && s != syscall.SIGCONT {
+			g.asked.Store(s != syscall.SIGKILL)
+		}
 		for _, p := range descendants(os.Getpid()) {
-			p.send(syscall.Signal(sig[0]))
+			p.send(s)
 		}
 	}
 }

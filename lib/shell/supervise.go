@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -62,6 +63,7 @@ type Job struct {
 	KillAfter time.Duration         // between SIGTERM and SIGKILL
 	Signals   <-chan os.Signal      // passed on to the command, to end it
 	Asides    <-chan syscall.Signal // passed on, and nothing follows
+	Suspends  bool                  // SIGTSTP of this process stops the command too
 }
 
 // Size is the size of a terminal, in characters.
@@ -358,8 +360,15 @@ func (s *Supervisor) wait(timeout time.Duration) {
 	if s.gate != nil {
 		kept = s.gate.kept
 	}
+	suspends := make(chan os.Signal, 1)
+	if s.job.Suspends && !s.stays && !signal.Ignored(syscall.SIGTSTP) {
+		signal.Notify(suspends, syscall.SIGTSTP)
+		defer signal.Stop(suspends)
+	}
 	for {
 		select {
+		case <-suspends:
+			monitor.Suspend(s.command)
 		case k := <-kept:
 			if len(s.result.Sent) == 0 { // else a signal came meanwhile, which ends them
 				s.stays, s.ran = true, true
