@@ -166,13 +166,13 @@ func TestCommandThatStopsItself(t *testing.T) {
 
 func TestPkBashIsSuspended(t *testing.T) {
 	s := newShell(t)
-	process := fmt.Sprintf("sleep 1000.%d", os.Getpid())
-	s.typed(t, `pk-bash -y --raw 'trap "echo go\"\"t; exit" CONT; `+process+` & echo be""gun; wait'`+"\n")
+	name := fmt.Sprintf("stopped%d", os.Getpid())
+	s.typed(t, `pk-bash -y --raw 'trap "echo go\"\"t; exit" CONT; sh -c "echo be\"\"gun; sleep 1000; :" `+name+` & wait'`+"\n")
 	s.wait(t, "begun")
 	s.typed(t, "\x1a")
 	s.wait(t, "Stopped")
 	s.wait(t, "ready:")
-	states := strings.Fields(s.run(t, `for p in /proc/[0-9]*; do { if [ "$(tr '\0' ' ' <$p/cmdline)" = '`+process+` ' ]; then awk '/^State/ {print $2}' $p/status; fi } 2>/dev/null; done`))
+	states := strings.Fields(s.run(t, `for p in /proc/[0-9]*; do { case "$(tr '\0' ' ' <$p/cmdline)" in 'sh -c'*' `+name+` ') awk '/^State/ {print $2}' $p/status;; esac } 2>/dev/null; done`))
 	require.Equal(t, []string{"T"}, states, "the state of a process of the command")
 	s.typed(t, "fg\n")
 	s.wait(t, "got")
