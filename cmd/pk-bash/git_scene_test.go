@@ -741,6 +741,27 @@ func TestHeadThatLandsFirst(t *testing.T) {
 	assert.Equal(t, "o\nr\nmain\n", g.host(t, g.Project, "git log -1 --format=%s own; git log -1 --format=%s; git symbolic-ref --short HEAD"))
 }
 
+// A commit that does not land, or is missing, holds back what follows it and nothing else.
+func TestBranchBesideOneThatDoesNotLand(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for name, bad := range map[string]string{
+		"refused": `printf '[submodule "s"]\npath=s\nurl=./s\nupdate=!make\n' >.gitmodules; git add .gitmodules; git commit -qm bad`,
+		"missing": `git commit -q --allow-empty -m bad; i=$(git rev-parse HEAD); rm -f .git/objects/${i%%${i#??}}/${i#??}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGround(t, b, template)
+			main := g.host(t, g.Project, "git rev-parse main")
+			got := g.Run(t, "pk-bash", "-y", "--raw", "--", bad)
+			assert.Contains(t, got.Stderr, `"refs/heads/main": its object`)
+			got = g.Run(t, "pk-bash", "-y", "--raw", "--", "git checkout -q -f -b good "+strings.TrimSpace(main)+"; echo g >g; git add g; git commit -qm good")
+			assert.NotContains(t, got.Stderr, "cannot land")
+			got = g.fence(t, "echo more >>g; git commit -qam more")
+			assert.Empty(t, got.Stderr, "what does not land is told once")
+			assert.Equal(t, main+"more\ngood\nrefs/heads/good\n", g.host(t, g.Project, "git rev-parse main; git log -2 --format=%s; git symbolic-ref HEAD; git status --porcelain --untracked=no"))
+		})
+	}
+}
+
 // The host renames the branch of a command that goes on.
 func TestBranchThatTheHostRenames(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

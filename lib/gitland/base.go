@@ -386,13 +386,15 @@ func (l *Layer) values(common string) map[string]string {
 	return values
 }
 
-// moveBase makes HEADs and branches that have landed the beginning of the next command, where it finds an
-// index in the upper layer. No command uses the layer. Where the host has moved them too, the base stays.
+// moveBase makes HEADs and branches that have landed the beginning of the next command, where it finds others in the
+// upper layer, or an index. No command uses the layer. Where the host has moved them too, the base stays.
 func (l *Layer) moveBase(out *landed) {
-	for _, file := range out.keep {
-		git := filepath.Join(l.GitDir, path.Dir(file))
+	if len(out.keep) == 0 {
+		return
+	}
+	for _, git := range l.gitDirs() {
 		r := l.lander.repos[l.rel(l.common(git))]
-		if _, _, known := l.began(git); path.Base(file) != indexFile || r == nil || !known || !l.isBegun(r, git, out) {
+		if _, _, known := l.began(git); r == nil || !known || !l.isBegun(r, git, out) {
 			continue
 		}
 		for name, text := range l.read(git) {

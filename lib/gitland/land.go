@@ -500,11 +500,14 @@ func (r *repository) landObjects(upper int, out *landed) error {
 		out.tell("the objects are more than pk reads for one command: the others land after the next one")
 		return err
 	case len(result.Refused) > maxTold:
-		out.stay(objects, "%d objects: the first is %q: %s", len(result.Refused)+result.Omitted, result.Refused[0].Name, result.Refused[0].Reason)
-		return err
+		out.refused(fmt.Sprintf("%d objects do not land: the first is %q: %s", len(result.Refused)+result.Omitted, result.Refused[0].Name, result.Refused[0].Reason))
+	default:
+		for _, o := range result.Refused {
+			out.refused(fmt.Sprintf("object %q does not land: %s", o.Name, o.Reason))
+		}
 	}
-	for _, o := range result.Refused {
-		out.stay(objects, "object %q: %s", o.Name, o.Reason)
+	if len(result.Refused) > 0 {
+		out.left = append(out.left, objects)
 	}
 	return err
 }

@@ -321,7 +321,7 @@ func (n *landing) inherits(changes []refs.Change) (why string, err error) {
 	return "", nil
 }
 
-// headsThen lists the commits that changes may give the host's HEAD.
+// headsThen lists the commits that changes may give the host's HEAD. One that is refused or missing cannot be read.
 func (n *landing) headsThen(changes []refs.Change) (ids []string) {
 	_, branch, others := leads(n.host)
 	for _, c := range changes {
@@ -334,7 +334,10 @@ func (n *landing) headsThen(changes []refs.Change) (ids []string) {
 		}
 	}
 	slices.Sort(ids)
-	return slices.Compact(ids)
+	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool {
+		_, err := n.repo.look(id)
+		return err != nil
+	})
 }
 
 // keepLog keeps the log of a reference that stays for the next command.
