@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -505,8 +504,8 @@ func TestMode(t *testing.T) {
 	assert.EqualValues(t, Executable, Mode(st.Mode))
 }
 
-// The bounds leave room for the race detector. Without it, on two shared cores, the
-// slowest takes 0.5 s and allocates 480 MiB, three quarters of which are in use at once.
+// The bound leaves room for the race detector. Without it the largest allocates 480 MiB, three
+// quarters of which are in use at once. In quadratic time these would not end.
 func TestBounds(t *testing.T) {
 	const long = "a line, number %d, in a file of 10 MB\n"
 	many := func(n int, format string) string {
@@ -536,33 +535,15 @@ func TestBounds(t *testing.T) {
 			old, new := file(c.old).side(), file(c.new).side()
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			start := worked(t)
 			complete, err := Write(io.Discard, objects.SHA1, "x", old, new)
-			took := worked(t) - start
 			runtime.ReadMemStats(&after)
 			require.NoError(t, err)
 			assert.True(t, complete)
-			within := 2 * time.Second
-			if len(c.old) > 11_000_000 {
-				within = 5 * time.Second
-			}
-			assert.Less(t, took, within)
 			allocated := (after.TotalAlloc - before.TotalAlloc) >> 20
 			assert.Less(t, allocated, uint64(800), "MiB")
-			t.Logf("%v, %d MiB", took, allocated)
+			t.Logf("%d MiB", allocated)
 		})
 	}
-}
-
-// worked returns the processor time of this thread. Unlike real time, it does not depend on
-// the load of the machine.
-func worked(t *testing.T) time.Duration {
-	t.Helper()
-	var used unix.Rusage
-	require.NoError(t, unix.Getrusage(unix.RUSAGE_THREAD, &used))
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // A text that is too long for a diff is not called binary.
