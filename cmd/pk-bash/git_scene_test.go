@@ -762,6 +762,21 @@ func TestBranchBesideOneThatDoesNotLand(t *testing.T) {
 	}
 }
 
+func TestWhatStaysIsToldOnce(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	const hooks = `.git/hooks"; it stays in the sandbox`
+	for _, session := range [][]string{nil, {"--session", "told-once"}} {
+		run := func(command string) string {
+			return g.Run(t, "pk-bash", append(append([]string{"-y", "--raw"}, session...), "--", command)...).Stderr
+		}
+		assert.Contains(t, run("echo x >.git/hooks/pre-commit"), hooks)
+		assert.Empty(t, run(":"))
+		assert.NotContains(t, run("echo y >.git/hooks/pre-commit; git commit -q --allow-empty -m x"), hooks)
+		run("rm -f .git/hooks/pre-commit; rmdir .git/hooks")
+	}
+}
+
 // The host renames the branch of a command that goes on.
 func TestBranchThatTheHostRenames(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

@@ -218,7 +218,7 @@ func TestTooDeep(t *testing.T) {
 
 	g.Settle()
 	r := g.begin()
-	names = slices.Repeat([]string{strings.Repeat("d", 250)}, maxPath/250+1)
+	names = slices.Repeat([]string{strings.Repeat("d", 250)}, maxPath/250+2)
 	names[0] = "e"
 	descend()
 	unix.Close(below)

@@ -120,7 +120,10 @@ const (
 
 	// maxPath bounds the paths of directories below a root, in bytes. A command can make any, and
 	// the walk has all directories on the way open.
-	maxPath = 16 * unix.PathMax
+	maxPath = 2 * unix.PathMax
+
+	// maxNamed bounds a path in an error.
+	maxNamed = 100
 
 	// maxChanged bounds the entries of a git directory that are checked for a change. If
 	// there are more, it counts as changed.
@@ -417,6 +420,9 @@ func (w *walker) vanished(path string, err error) error {
 // failed records an error. The walk goes on, to find as much as possible.
 func (w *walker) failed(path string, err error) error {
 	if len(w.errs) < maxErrors {
+		if len(path) > maxNamed {
+			path = path[:max(strings.LastIndexByte(path[:maxNamed], '/'), 0)] // or a part is a name of its own
+		}
 		w.errs = append(w.errs, fmt.Errorf("cannot look for git directories in %q: %w", w.absolute(path), err))
 	}
 	return nil
@@ -437,7 +443,7 @@ func orDot(path string) string {
 // gets there by descriptors, and could move a repository from there to a place that git sees.
 func (w *walker) read(in around, path string, i, depth int) error {
 	if len(path) > maxPath {
-		return w.failed(path[:strings.LastIndexByte(path[:unix.PathMax], '/')], errors.New("the directories in it are too deep: move them away, or remove them"))
+		return w.failed(path, errors.New("the directories in it are too deep: move them away, or remove them"))
 	}
 	full := len(w.dirs) >= maxDirs
 	if full && !w.full { // the walk goes on, and keeps no list

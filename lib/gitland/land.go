@@ -127,7 +127,7 @@ func (l *Layer) land(last, tidy bool) error {
 		return err
 	}
 	if s.Phase == tidying {
-		return l.finish(&s)
+		return l.finish(&s, nil)
 	}
 	if id, err := gitdir.Identity(l.GitDir); err != nil {
 		return err
@@ -227,9 +227,7 @@ func (l *Layer) tidyUp(out *landed) error {
 		}
 	}
 	maps.DeleteFunc(out.Trees, func(rel, _ string) bool { return !slices.Contains(out.Keep, path.Join(rel, indexFile)) })
-	out.Told = slices.DeleteFunc(out.Told, func(line string) bool { // the next loss, or what stays next, is another one
-		return strings.HasSuffix(line, dropped) || strings.HasSuffix(line, stays) && !slices.Contains(out.said, line)
-	})
+	out.Told = slices.DeleteFunc(out.Told, func(line string) bool { return strings.HasSuffix(line, dropped) }) // the next loss is another one
 	out.Refs, out.Began, out.Marks, out.Files, out.Moves, out.Held, out.Phase = nil, nil, nil, nil, nil, held, tidying
 	err := error(nil)
 	if out.empty() {
@@ -240,7 +238,7 @@ func (l *Layer) tidyUp(out *landed) error {
 	if err != nil {
 		return err
 	}
-	return l.finish(&out.record)
+	return l.finish(&out.record, slices.Concat([]string{}, out.said))
 }
 
 // unpack gives references that stay files of their own, as packed-refs does not stay.
@@ -303,8 +301,9 @@ func (l *Layer) hasLanded(r *record, rel string) bool {
 	return false
 }
 
-// finish tidies a layer whose record asks for it, and reports the files that stay.
-func (l *Layer) finish(s *record) error {
+// finish tidies a layer whose record asks for it, and reports the files that stay. said are the lines of the landing;
+// what these do not say any more is told again when it stays the next time. They are nil if it is not known.
+func (l *Layer) finish(s *record, said []string) error {
 	upper, err := l.openUpper()
 	if err != nil {
 		return err
@@ -326,12 +325,19 @@ func (l *Layer) finish(s *record) error {
 		out.drop("%q: git could not read it", filepath.Join(l.GitDir, name))
 	}
 	out.Phase = ""
-	*s = out.record
-	if !s.empty() {
-		err = l.save(*s)
+	if said != nil {
+		said = append(said, out.said...)
+		out.Told = slices.DeleteFunc(out.Told, func(line string) bool { return strings.HasSuffix(line, stays) && !slices.Contains(said, line) })
 	}
-	if rerr := os.Remove(filepath.Join(l.Dir, tidyFile)); !errors.Is(rerr, os.ErrNotExist) {
-		err = errors.Join(err, rerr)
+	*s = out.record
+	needless := []string{tidyFile, recordFile}
+	if !s.empty() {
+		err, needless = l.save(*s), needless[:1]
+	}
+	for _, name := range needless {
+		if rerr := os.Remove(filepath.Join(l.Dir, name)); !errors.Is(rerr, os.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
 	}
 	return err
 }

@@ -305,7 +305,7 @@ func (l *Layer) begin() error {
 		old = record{}
 	}
 	if old.Phase == tidying {
-		if err := l.finish(&old); err != nil {
+		if err := l.finish(&old, nil); err != nil {
 			return err
 		}
 	}
