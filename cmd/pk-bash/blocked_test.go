@@ -67,7 +67,7 @@ func TestBlocked(t *testing.T) {
 			{"a directory, with a slash", "ls ~/data/", data},
 			{"two", "cat ~/data/set.csv ~/docs/manual.txt", set + "\n~/docs/manual.txt is not shown (empty home); --readable ~/docs/manual.txt shows it"},
 			{"a space in the name", "cat ~/data/two\\ words.csv", `"HOME/data/two words.csv" is not shown (empty home); --readable 'HOME/data/two words.csv' shows it`},
-			{"settings", "cat ~/.config/app/rc", "~/.config/app/rc is not shown (empty home); --readable ~/.config/app/rc shows it"},
+			{"settings", "cat ~/.config/app/rc", "~/.config/app/rc is not shown (empty home)"},
 			{"a login", "cat ~/.config/gh/hosts.yml", "~/.config/gh/hosts.yml is not shown (empty home)"},
 			{"a key", "cat ~/.ssh/id_rsa", "~/.ssh/id_rsa is not shown (empty home)"},
 			{"a directory of keys", "ls ~/.ssh", "~/.ssh is not shown (empty home)"},

@@ -44,7 +44,7 @@ sys.exit(s.connect_ex((sys.argv[3], int(sys.argv[4]))) != 0)
 	const (
 		beside   = " (nothing beside a root is shown, or can be written)"
 		set      = "~/data/set.csv is not shown (empty home); --readable ~/data/set.csv shows it"
-		conf     = "~/.config/tool/conf is not shown (empty home); --readable ~/.config/tool/conf shows it"
+		conf     = "~/.config/tool/conf is not shown (empty home)"
 		manual   = "~/docs/manual.txt is not shown (empty home); --readable ~/docs/manual.txt shows it"
 		env      = `~/src/project/.env is masked (--deny ".env")`
 		keys     = `~/src/project/keys is masked (--deny "keys")`

@@ -325,7 +325,7 @@ func (s *search) repository() {
 		return
 	}
 	f := Fact{Path: name, Word: ".git", Access: NotShown, Rule: v.Rule}
-	if s.writable(repo.WorkTree) != "" {
+	if s.root(repo.WorkTree) != "" { // the project lies in it
 		f.Option = option("-C", repo.WorkTree)
 	}
 	s.add(f)
@@ -388,7 +388,7 @@ func (s *search) program(name string) {
 		switch real := bwrap.Canonical(path); {
 		case !fsat.Within(real, bwrap.Canonical(dir)) && s.Plan.Explain(real).Access == bwrap.Absent:
 			f.Option = s.readable(around(dir, real)) // npm's programs are links
-		case f.Option != "" && s.mayShow(dir):
+		case info.Mode()&0o004 != 0 && s.mayShow(path) && s.mayShow(dir): // programs are no credentials
 			f.Option = option("--readable", dir)
 		}
 		f.Word = name
@@ -541,7 +541,7 @@ func (s *search) widened(place string, m bwrap.Mount) string {
 	case m.Root && strings.Contains(m.Rule, "--allow-write"):
 		return option("--allow-write", pattern.Quote(below))
 	case m.Root:
-		return s.writable(m.Dest)
+		return s.root(m.Dest)
 	case strings.HasPrefix(m.Rule, "toolchain ") && !slices.Contains(s.Plan.Degraded, m.Dest) && !s.secrets()(m.Dest):
 		return option("--overlay", m.Dest)
 	}
@@ -611,33 +611,56 @@ func ours(dir string) bool {
 	}
 }
 
-// readable is the option that shows a file or a directory, "" if pk refuses it or it
-// holds credentials. A file that is closed to other users may be one.
+// readable is the option that shows a file or a directory, "" if pk refuses it or it may
+// hold credentials.
 func (s *search) readable(path string) string {
 	info, err := os.Stat(path)
-	if err != nil || !info.IsDir() && (!info.Mode().IsRegular() || info.Mode()&0o004 == 0) || !s.mayShow(path) {
-		return ""
-	}
-	if info.IsDir() && (info.Mode()&0o005 != 0o005 || s.keepsSettings(path) || s.keepsSettings(bwrap.Canonical(path))) {
+	if err != nil || !info.IsDir() && !info.Mode().IsRegular() || !s.open(path) || info.IsDir() && s.keepsSettings(path) || !s.mayShow(path) {
 		return ""
 	}
 	return option("--readable", path)
 }
 
+// open reports whether neither a path nor a directory that leads to it from the home, or
+// from the root directory, is hidden or closed to other users. Such a one may hold
+// credentials: no list knows them all.
+func (s *search) open(path string) bool {
+	homes := []string{s.home, bwrap.Canonical(s.home)}
+	for _, at := range []string{path, bwrap.Canonical(path)} {
+		for ; at != "/" && !slices.Contains(homes, at); at = filepath.Dir(at) {
+			info, err := os.Stat(at)
+			if err != nil || strings.HasPrefix(filepath.Base(at), ".") || info.Mode()&0o004 == 0 || info.IsDir() && info.Mode()&0o001 == 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // ofServices are directories in which services keep settings and data.
 var ofServices = []string{"/etc", "/var/backups", "/var/lib", "/var/log", "/var/mail", "/var/spool"}
 
-// keepsSettings reports whether a directory is one of settings and data of programs, which
-// may be credentials. No list knows them all.
+// keepsSettings reports whether a directory is one of settings and data of services, which
+// may be credentials.
 func (s *search) keepsSettings(dir string) bool {
-	within := func(top string) bool { return fsat.Within(dir, top) }
-	return strings.Contains(dir, "/.") || slices.ContainsFunc(ofServices, within) && !within(s.home)
+	return slices.ContainsFunc([]string{dir, bwrap.Canonical(dir)}, func(place string) bool {
+		return !fsat.Within(place, s.home) && slices.ContainsFunc(ofServices, func(top string) bool { return fsat.Within(place, top) })
+	})
 }
 
-// writable is the option that shows a directory writable, "" if pk refuses it.
+// writable is the option that shows a directory writable, "" if pk refuses it or it may
+// hold credentials.
 func (s *search) writable(dir string) string {
+	if !s.open(dir) || s.keepsSettings(dir) {
+		return ""
+	}
+	return s.root(dir)
+}
+
+// root is writable for a directory that is shown.
+func (s *search) root(dir string) string {
 	info, err := os.Stat(dir)
-	if err != nil || !info.IsDir() || s.keepsSettings(dir) || s.keepsSettings(bwrap.Canonical(dir)) || confine.DeniedRoot(bwrap.Canonical(dir), s.home) || !s.mayShow(dir) {
+	if err != nil || !info.IsDir() || confine.DeniedRoot(bwrap.Canonical(dir), s.home) || !s.mayShow(dir) {
 		return ""
 	}
 	return option("--writable", dir)

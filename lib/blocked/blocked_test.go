@@ -223,16 +223,32 @@ func TestLinksToWhatIsHidden(t *testing.T) {
 
 func TestNoOptionForSettings(t *testing.T) {
 	c, home := scene(t)
-	require.NoError(t, os.MkdirAll(home+"/.wallet/data", 0o755))
+	for _, dir := range []string{".wallet/data", "closed/in", "src/.keys"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(home, dir), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(home, dir, "f"), nil, 0o644))
+	}
+	require.NoError(t, os.WriteFile(home+"/src/.env", nil, 0o644))
+	require.NoError(t, os.WriteFile(home+"/src/open", nil, 0o644))
+	require.NoError(t, os.Symlink(".keys/f", home+"/src/link"))
 	require.NoError(t, os.Chmod(home+"/closed", 0o750))
-	for _, path := range []string{home + "/.wallet", home + "/.wallet/data", home + "/closed"} {
-		facts := c.Find("cannot open " + path)
+	for _, path := range []string{".wallet", ".wallet/data", ".wallet/data/f", "closed", "closed/in", "closed/in/f", "src/.keys/f", "src/.env", "src/link"} {
+		facts := c.Find("cannot open " + home + "/" + path)
 		require.Len(t, facts, 1, path)
 		assert.Empty(t, facts[0].Option, path)
+		require.NotEmpty(t, c.Find("cannot create '"+home+"/"+path+"'"))
+		assert.NotContains(t, c.Find("cannot create '" + home + "/" + path + "'")[0].Option, "closed", path)
 	}
+	assert.NotEmpty(t, c.Find("cannot open " + home + "/src/open")[0].Option)
+	require.NoError(t, os.Chmod(home, 0o700))
+	assert.NotEmpty(t, c.Find("cannot open " + home + "/src/open")[0].Option)
 	facts := c.Find("cannot open /etc/ssl")
 	require.Len(t, facts, 1)
 	assert.Empty(t, facts[0].Option)
+
+	require.NoError(t, os.Rename(home+"/tools", home+"/.tools")) // a directory of PATH
+	inner := c.Getenv
+	c.Getenv = func(name string) string { return strings.ReplaceAll(inner(name), home+"/tools", home+"/.tools") }
+	assert.Equal(t, "--readable "+home+"/.tools", c.Find("bash: line 1: mytool: command not found")[0].Option)
 }
 
 func TestOptionThatPkRefuses(t *testing.T) {
