@@ -22,7 +22,7 @@ const operand = `('[^']*'|"[^"$\x60\\]*"|~?[\w./@%+,:-]+)`
 
 var (
 	cdFirst  = lazy(`^\s*cd\s+` + operand + `[ \t]*(?:&&|;|\n|$)`)
-	moves    = lazy(`(?:(?:^|[^\w./-])(?:cd|pushd|popd)(?:\s+|$)|(?:^|[^\w-])-C\s*|--(?:directory|chdir|cwd)[=\s]\s*|npm\s[^\n;&|]*--prefix[=\s]\s*|\b(?:f?chdir|execdir|cwd)\b)` + operand + `?`)
+	moves    = lazy(`(?:(?:^|[^\w./-])(?:cd|pushd|popd)(?:[ \t]+|[^\w./-]|$)|(?:^|[^\w-])-C\s*|--(?:directory|chdir|cwd)[=\s]\s*|npm\s[^\n;&|]*--prefix[=\s]\s*|\b(?:f?chdir|execdir|cwd)\b)` + operand + `?`)
 	hasMoved = lazy(`\bcd: |Entering directory`)
 )
 
