@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -217,6 +218,26 @@ func shellOf(b *clitest.Box, options []string) blockedtest.Shell {
 		out, err := cmd.Output()
 		return string(out), err == nil
 	}
+}
+
+// A shell may execute the input of a job, and change the working directory.
+func TestBlockedAfterInput(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Project+"/.env", "x\n")
+	c := dial(t, b, "-y", "--deny", ".env")
+	for input, want := range map[string]int{"": 1, "cd /tmp; echo 1 >.env; chmod 0 .env; cat .env": 0} {
+		command := "cat .env"
+		if input != "" {
+			command = "bash"
+		}
+		job := c.start(command, `,"stdin":true`)
+		if input != "" {
+			c.type_(job, `"input":"`+input+`\n","eof":true`, "denied")
+		}
+		fence, _ := c.begin(fmt.Sprintf(`{"op":"read","job":%q,"wait_ms":60000}`, job))()["fence"].([]any)
+		assert.Len(t, fence, want, command)
+	}
+	assert.NoError(t, c.close())
 }
 
 func TestHelloNamesTheRepositoryAround(t *testing.T) {
