@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -67,7 +68,7 @@ func TestBlocked(t *testing.T) {
 			{"a directory, with a slash", "ls ~/data/", data},
 			{"two", "cat ~/data/set.csv ~/docs/manual.txt", set + "\n~/docs/manual.txt is not shown (empty home); --readable ~/docs/manual.txt shows it"},
 			{"a space in the name", "cat ~/data/two\\ words.csv", `"HOME/data/two words.csv" is not shown (empty home); --readable 'HOME/data/two words.csv' shows it`},
-			{"settings", "cat ~/.config/app/rc", "~/.config/app/rc is not shown (empty home); --readable ~/.config/app/rc shows it"},
+			{"settings", "cat ~/.config/app/rc", "~/.config/app/rc is not shown (empty home)"},
 			{"a login", "cat ~/.config/gh/hosts.yml", "~/.config/gh/hosts.yml is not shown (empty home)"},
 			{"a key", "cat ~/.ssh/id_rsa", "~/.ssh/id_rsa is not shown (empty home)"},
 			{"a directory of keys", "ls ~/.ssh", "~/.ssh is not shown (empty home)"},
@@ -75,7 +76,8 @@ func TestBlocked(t *testing.T) {
 			{"a cloud's settings", "grep x ~/.aws/config", "~/.aws/config is not shown (empty home)"},
 			{"a private file", "cat ~/private.key", "~/private.key is not shown (empty home)"},
 			{"a sibling", "ls ../sibling", sibling},
-			{"a sibling, from below", "cd sub && ls ../../sibling", ""}, // the directory that it ran in is not known
+			{"a sibling, from below", "cd sub && ls ../../sibling", sibling},
+			{"a sibling, from an unknown directory", "true; cd sub && ls ../../sibling", ""},
 			{"a file of a sibling", "cat ../sibling/file", "~/src/sibling/file is not shown" + beside + "; --readable ~/src/sibling/file shows it"},
 			{"a sibling, cd", "cd ../sibling", sibling},
 			{"a sibling, make", "make -C ../sibling", sibling},
@@ -100,11 +102,15 @@ func TestBlocked(t *testing.T) {
 			{"masked, written", "echo x >.env", env},
 			{"masked, python", `python3 -c 'open(".env")'`, env},
 			{"masked, removed", "rm -f .env", env},
+			{"masked, copied", "cp -r . /tmp/copy", env},
+			{"another .env", "mkdir /tmp/k; cd /tmp/k; echo 1 >.env; chmod 0 .env; cat .env", ""},
+			{"other keys", "cd /tmp; cat keys/a", ""},
+			{"masked, after cd to the project", "cd HOME/src/project && cat .env", env},
 			{"a masked directory", "cat keys/a", keys},
 			{"a name behind a mask that nothing has", "cat keys/none", keys},
 			{"a masked directory, written", "touch keys/b", keys},
 			{"protected", "echo x >.vscode/tasks.json", tasks},
-			{"protected, sed -i names another file", "sed -i s/x/y/ .vscode/tasks.json", ""},
+			{"protected, sed -i names another file", "sed -i s/x/y/ .vscode/tasks.json", tasks},
 			{"protected, mv", "mv main.c .vscode/tasks.json", tasks},
 			{"a directory that holds something protected", "mv .vscode v", "~/src/project/.vscode is protected (pinned: VS Code: programs that it starts as servers)"},
 			{"protected, removed", "rm -f .vscode/tasks.json", tasks},
@@ -144,6 +150,7 @@ func TestBlocked(t *testing.T) {
 		{"below the top of a repository", []string{"-C", b.Home + "/repo/sub/deep"}, []failure{
 			{"git", "git status", "~/repo/.git is not shown (empty home); -C ~/repo shows it"},
 			{"git, told where", "git -C .. log", "~/repo/.git is not shown (empty home); -C ~/repo shows it"},
+			{"git, elsewhere", "cd /tmp; git status", ""},
 			{"something else", "echo not a repository; false", ""},
 		}},
 		{"below the top of a repository that is shown", []string{"-C", b.Home + "/repo/sub/deep", "--readable", b.Home + "/repo"}, []failure{
@@ -160,6 +167,7 @@ func TestBlocked(t *testing.T) {
 			{"python", `python3 -c 'import socket; socket.getaddrinfo("index.corp.test", 443)'`, "no network (option --net none)"},
 			{"npm", "echo 'npm ERR! getaddrinfo ENOTFOUND registry.corp.test'; exit 1", "no network: registry.corp.test (option --net none); --net allow --allow-host registry.corp.test allows it"},
 			{"an address of its own", "false", ""},
+			{"an address, curl", "echo 'curl: (7) Failed to connect to 192.0.2.1 port 80 after 0 ms: Could not connect to server'; exit 7", "no network: 192.0.2.1 (option --net none)"},
 		}},
 		{"with a network", nil, []failure{
 			{"a host that there is not", "echo 'curl: (6) Could not resolve host: nonesuch.example'; exit 6", ""},
@@ -210,6 +218,26 @@ func shellOf(b *clitest.Box, options []string) blockedtest.Shell {
 		out, err := cmd.Output()
 		return string(out), err == nil
 	}
+}
+
+// A shell may execute the input of a job, and change the working directory.
+func TestBlockedAfterInput(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Project+"/.env", "x\n")
+	c := dial(t, b, "-y", "--deny", ".env")
+	for input, want := range map[string]int{"": 1, "cd /tmp; echo 1 >.env; chmod 0 .env; cat .env": 0} {
+		command := "cat .env"
+		if input != "" {
+			command = "bash"
+		}
+		job := c.start(command, `,"stdin":true`)
+		if input != "" {
+			c.type_(job, `"input":"`+input+`\n","eof":true`, "denied")
+		}
+		fence, _ := c.begin(fmt.Sprintf(`{"op":"read","job":%q,"wait_ms":60000}`, job))()["fence"].([]any)
+		assert.Len(t, fence, want, command)
+	}
+	assert.NoError(t, c.close())
 }
 
 func TestHelloNamesTheRepositoryAround(t *testing.T) {

@@ -437,6 +437,7 @@ func (l *loop) input(t *turn, b *background) error {
 	if err := t.recordInput(b); err != nil {
 		return err
 	}
+	b.job.typed.Store(true)
 	data := []byte(t.request.Bytes)
 	if t.request.EOF && b.turn.request.TTY != nil {
 		data = append(data, 4) // a terminal's default character for the end of input

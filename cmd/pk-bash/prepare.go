@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,7 @@ type job struct {
 	logKept   bool
 	log       *os.File // of processes that stay; nil for none
 	undo      []func() error
+	typed     atomic.Bool // it has got input
 }
 
 func (j *job) cleanUp() error {

@@ -385,9 +385,12 @@ func (t *turn) undo(j *job, result *shell.Result) {
 // blocked looks for the cause of a failure, and for files that are lost with the command. A gate
 // has told of hosts already.
 func (j *job) blocked(r *shell.Result, closed func(string) bool) []blocked.Fact {
-	c := blocked.Command{Plan: j.fence.Plan, Dirs: []string{cmp.Or(j.Dir, j.State.Dir, j.fence.Plan.Chdir)}, Getenv: os.Getenv, Closed: closed, Failed: j.fence.Failed()}
-	if r.State != nil {
-		c.Dirs = append(c.Dirs, r.State.Dir)
+	c := blocked.Command{
+		Plan: j.fence.Plan, Dir: cmp.Or(j.Dir, j.State.Dir, j.fence.Plan.Chdir), Text: j.Command,
+		Getenv: os.Getenv, Closed: closed, Traced: j.fence.Trace, Failed: j.fence.Failed(),
+	}
+	if j.typed.Load() {
+		c.Dir = "" // a shell may have executed the input
 	}
 	output := ""
 	if r.Status != 0 || r.Pipeline != nil {

@@ -44,7 +44,7 @@ sys.exit(s.connect_ex((sys.argv[3], int(sys.argv[4]))) != 0)
 	const (
 		beside   = " (nothing beside a root is shown, or can be written)"
 		set      = "~/data/set.csv is not shown (empty home); --readable ~/data/set.csv shows it"
-		conf     = "~/.config/tool/conf is not shown (empty home); --readable ~/.config/tool/conf shows it"
+		conf     = "~/.config/tool/conf is not shown (empty home)"
 		manual   = "~/docs/manual.txt is not shown (empty home); --readable ~/docs/manual.txt shows it"
 		env      = `~/src/project/.env is masked (--deny ".env")`
 		keys     = `~/src/project/keys is masked (--deny "keys")`
@@ -74,6 +74,9 @@ sys.exit(s.connect_ex((sys.argv[3], int(sys.argv[4]))) != 0)
 			{"a readable root, a new file", "touch ~/shown/new 2>/dev/null", "~/shown/new" + readable},
 			{"a refusal before many searches", "touch ~/shown/new 2>/dev/null; i=0; while [ $((i+=1)) -lt 2000 ]; do test -e ~/docs/$i; done; test -e ~/docs/manual.txt", "~/shown/new" + readable + "\n" + manual},
 			{"masked", "cat .env 2>/dev/null", env},
+			{"masked, copied", "cp -r . /tmp/copy 2>/dev/null", env},
+			{"masked, from below", "cd sub; cat ../.env", env},
+			{"the output alone", "echo 'cat: .env: Permission denied'; false", ""},
 			{"a masked directory", "cat keys/a 2>/dev/null", keys},
 			{"protected", "exec 2>/dev/null; : >.vscode/tasks.json", tasks},
 			{"protected, removed", "rm -f .vscode/tasks.json 2>/dev/null", tasks},

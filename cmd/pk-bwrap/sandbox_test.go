@@ -379,6 +379,19 @@ func TestRefusals(t *testing.T) {
 	assert.Equal(t, before, clitest.Listing(t, base), "a refusal leaves nothing behind")
 }
 
+func TestUmask(t *testing.T) {
+	b := clitest.NewBox(t)
+	for mask, want := range map[string]string{
+		"777": "pk-bwrap: cannot make files: the umask 0777 takes permissions from their owner\npk-bwrap: hint: umask 022\n",
+		"077": "",
+	} {
+		cmd := b.Command("pk-bwrap", "--", "true")
+		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "umask " + mask + `; exec "$0" -- true`, cmd.Path}
+		out, _ := cmd.CombinedOutput()
+		assert.Equal(t, want, string(out))
+	}
+}
+
 func TestSocketsOfContainersAreRefused(t *testing.T) {
 	b := clitest.NewBox(t)
 	runtime := filepath.Join(filepath.Dir(b.Project), "runtime")

@@ -17,6 +17,7 @@ package blocked
 import (
 	"fmt"
 	"iter"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -111,10 +112,12 @@ func (f Fact) Line(home string) string {
 // Command is a command that has ended.
 type Command struct {
 	Plan   *bwrap.Plan
-	Dirs   []string            // working directories, as called in the sandbox; the first is that of the start
+	Dir    string              // the working directory at the start, as called in the sandbox; "": not known
+	Text   string              // of the command
 	Getenv func(string) string // the caller's environment
 	Closed func(string) bool   // reports whether the machine's policy refuses an option; nil: none
-	Failed []trace.Failure     // its system calls, the latest first, if they were traced
+	Traced bool                // its system calls were traced
+	Failed []trace.Failure     // those that failed, the latest first
 }
 
 // Find returns the refusals of the fence, by the kept output of a command that failed, and
@@ -124,6 +127,7 @@ func (c Command) Find(output string) []Fact {
 		return nil
 	}
 	s := c.search()
+	s.where = c.where(s.home, output)
 	s.output(output)
 	s.calls()
 	return outermost(s.found)
@@ -161,11 +165,14 @@ func (s *search) done() bool {
 type complaint struct {
 	readOnly, busy, creates, missing bool
 
+	device bool // a device cannot be made
+
 	other bool // a cause that a name which is not there cannot have
 }
 
 func read(line string) complaint {
-	says := complaint{readOnly: readOnly().MatchString(line), busy: busy().MatchString(line), creates: creates().MatchString(line), missing: missing().MatchString(line)}
+	says := complaint{readOnly: readOnly().MatchString(line), busy: busy().MatchString(line), creates: creates().MatchString(line), missing: missing().MatchString(line),
+		device: device().MatchString(line)}
 	says.other = !says.missing && !says.readOnly && other().MatchString(line)
 	return says
 }
@@ -174,6 +181,7 @@ func read(line string) complaint {
 type search struct {
 	Command
 	home    string
+	where   where
 	base    string   // of the session directories; "" for none
 	hidden  []string // directories of the caller's PATH that are not shown
 	inside  []string // directories of PATH in the sandbox
@@ -211,9 +219,11 @@ var (
 	busy      = lazy(`(?i)resource busy|\bEBUSY\b`)
 	creates   = lazy(`(?i)creat|touch|writ|\bsav`)
 	missing   = lazy(`(?i)no such file|not found|\bENOENT\b`)
+	device    = lazy(`(?i)(?:special file|mknod).*operation not permitted`)
 	noFile    = lazy(`(?i)no such file|\bENOENT\b`)
 	other     = lazy(`(?i)permission denied|already exists|is a directory|not empty|connection refused|in use|timed out|\b(?:EACCES|EEXIST|EISDIR|ENOTEMPTY|ECONNREFUSED|EADDRINUSE)\b`)
 	noNetwork = lazy(`(?i)resolve host|resolve hostname|failure resolving|name resolution|name or service not known|no such host|network is unreachable|\b(?:ENOTFOUND|EAI_AGAIN|ENETUNREACH)\b|failed to resolve`) // not "FileNotFoundError"
+	connects  = lazy(`(?i)failed to connect to (\S+) port [0-9]`)                                                                                                                                                   // curl does not say why
 	hostName  = lazy(`(?i)(?:host|hostname|address(?: for)?|ENOTFOUND|EAI_AGAIN|lookup|resolve|resolving)[\s:'"‘(]+([a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+)`)
 	quoted    = lazy("(?:^|[\\s(\\[:=,])(?:['\"`]([^'\"`]+)['\"`]|[‘“]([^’”]+)[’”])")
 	number    = lazy(`^[0-9]+$`)
@@ -227,6 +237,12 @@ func lazy(expr string) func() *regexp.Regexp {
 
 // line looks at the words of one line.
 func (s *search) line(line string) {
+	if match := connects().FindStringSubmatch(line); match != nil && s.noNetwork() {
+		if a, err := netip.ParseAddr(match[1]); err == nil && !a.IsLoopback() && !a.IsUnspecified() {
+			s.offline(match[1])
+			return
+		}
+	}
 	if noNetwork().MatchString(line) && s.noNetwork() {
 		host := ""
 		if match := hostName().FindStringSubmatch(line); match != nil {
@@ -258,10 +274,8 @@ func (s *search) line(line string) {
 		}
 	}
 	for _, word := range names {
-		for _, path := range s.places(word) {
-			if says.missing && len(s.found) == before {
-				s.parent(word, path)
-			}
+		if path := s.place(word); path != "" && says.missing && len(s.found) == before {
+			s.parent(word, path)
 		}
 	}
 }
@@ -269,15 +283,17 @@ func (s *search) line(line string) {
 // word looks at a word that may be a path. One like /home is often no path but an address
 // of a web server: such a line has to say that a file is missing.
 func (s *search) word(word, line string, says complaint) {
-	for _, path := range s.places(word) {
-		if filepath.Dir(path) == "/" && !noFile().MatchString(line) {
-			continue
-		}
-		if f, ok := s.path(path, says); ok {
-			f.Word = word
-			s.add(f)
-			return
-		}
+	path := s.place(word)
+	if path == "" || filepath.Dir(path) == "/" && !noFile().MatchString(line) {
+		return
+	}
+	find := s.path
+	if says.device {
+		find = s.copied
+	}
+	if f, ok := find(path, says); ok {
+		f.Word = word
+		s.add(f)
 	}
 }
 
@@ -321,11 +337,11 @@ func (s *search) repository() {
 	repo, ok := gitconfig.Around(s.Plan.Chdir)
 	name := filepath.Join(repo.WorkTree, ".git")
 	v := s.Plan.Explain(name)
-	if !ok || repo.WorkTree == s.Plan.Chdir || v.Access != bwrap.Absent || !s.inView(name) {
+	if !ok || repo.WorkTree == s.Plan.Chdir || !s.within(repo.WorkTree) || v.Access != bwrap.Absent || !s.inView(name) {
 		return
 	}
 	f := Fact{Path: name, Word: ".git", Access: NotShown, Rule: v.Rule}
-	if s.writable(repo.WorkTree) != "" {
+	if s.root(repo.WorkTree) != "" { // the project lies in it
 		f.Option = option("-C", repo.WorkTree)
 	}
 	s.add(f)
@@ -355,23 +371,6 @@ func words(line string) iter.Seq2[string, bool] {
 	}
 }
 
-// places are the paths that a word may mean.
-func (s *search) places(word string) []string {
-	switch rest, below := strings.CutPrefix(word, "~/"); {
-	case below && s.home != "":
-		return []string{filepath.Join(s.home, rest)}
-	case filepath.IsAbs(word):
-		return []string{filepath.Clean(word)}
-	}
-	var list []string
-	for _, dir := range s.Dirs {
-		if path := filepath.Join(dir, word); filepath.IsAbs(path) && !slices.Contains(list, path) {
-			list = append(list, path)
-		}
-	}
-	return list
-}
-
 // program looks for a program that the caller has in a directory of PATH that is not
 // shown.
 func (s *search) program(name string) {
@@ -388,7 +387,7 @@ func (s *search) program(name string) {
 		switch real := bwrap.Canonical(path); {
 		case !fsat.Within(real, bwrap.Canonical(dir)) && s.Plan.Explain(real).Access == bwrap.Absent:
 			f.Option = s.readable(around(dir, real)) // npm's programs are links
-		case f.Option != "" && s.mayShow(dir):
+		case info.Mode()&0o004 != 0 && s.mayShow(path) && s.mayShow(dir): // programs are no credentials
 			f.Option = option("--readable", dir)
 		}
 		f.Word = name
@@ -503,13 +502,67 @@ func (s *search) notShown(place string, v bwrap.Verdict) Fact {
 	return f
 }
 
-// fixed finds a mount point, which the kernel neither renames nor removes.
+// fixed finds a mount point, which the kernel neither renames nor removes. sed -i names the
+// file that it could not rename, and has removed it: then the mount point lies beside.
 func (s *search) fixed(place string) (Fact, bool) {
 	at := slices.IndexFunc(s.Plan.Mounts, func(m bwrap.Mount) bool { return m.Dest == place })
+	if _, err := os.Lstat(place); at < 0 && fsat.Absent(err) {
+		at = s.only(func(m bwrap.Mount) bool {
+			return m.Op == bwrap.OpProtect && filepath.Dir(m.Dest) == filepath.Dir(place) && s.names(filepath.Base(m.Dest))
+		})
+	}
 	if at < 0 {
 		return Fact{}, false
 	}
-	return Fact{Path: place, Access: Protected, Rule: s.Plan.Mounts[at].Rule}, true
+	return Fact{Path: s.Plan.Mounts[at].Dest, Access: Protected, Rule: s.Plan.Mounts[at].Rule}, true
+}
+
+// names reports whether the text of the command has a path with a name at its end.
+func (s *search) names(name string) bool {
+	for word := range words(s.Text) {
+		if filepath.Base(word) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// only is the index of the one mount that a test finds; -1 for none, and for several.
+func (s *search) only(test func(bwrap.Mount) bool) int {
+	at := slices.IndexFunc(s.Plan.Mounts, test)
+	if at >= 0 && slices.ContainsFunc(s.Plan.Mounts[at+1:], test) {
+		return -1
+	}
+	return at
+}
+
+// copied finds a masked file, which is a device node, by the path of its copy: no device can
+// be made in a sandbox. Of several that end alike it names none.
+func (s *search) copied(path string, _ complaint) (Fact, bool) {
+	most, at := 0, -1
+	for i, m := range s.Plan.Mounts {
+		if m.Op != bwrap.OpMask || m.Dir || m.Blank {
+			continue
+		}
+		switch n := alike(m.Dest, path); {
+		case n > most:
+			most, at = n, i
+		case n == most:
+			at = -1
+		}
+	}
+	if at < 0 {
+		return Fact{}, false
+	}
+	return Fact{Path: s.Plan.Mounts[at].Dest, Access: Masked, Rule: s.Plan.Mounts[at].Rule}, true
+}
+
+// alike counts the names at the ends of two paths that are the same.
+func alike(a, b string) (n int) {
+	for a != "/" && b != "/" && filepath.Base(a) == filepath.Base(b) {
+		n, a, b = n+1, filepath.Dir(a), filepath.Dir(b)
+	}
+	return n
 }
 
 // unwritable finds a path that only the plan makes read-only.
@@ -541,7 +594,7 @@ func (s *search) widened(place string, m bwrap.Mount) string {
 	case m.Root && strings.Contains(m.Rule, "--allow-write"):
 		return option("--allow-write", pattern.Quote(below))
 	case m.Root:
-		return s.writable(m.Dest)
+		return s.root(m.Dest)
 	case strings.HasPrefix(m.Rule, "toolchain ") && !slices.Contains(s.Plan.Degraded, m.Dest) && !s.secrets()(m.Dest):
 		return option("--overlay", m.Dest)
 	}
@@ -611,33 +664,56 @@ func ours(dir string) bool {
 	}
 }
 
-// readable is the option that shows a file or a directory, "" if pk refuses it or it
-// holds credentials. A file that is closed to other users may be one.
+// readable is the option that shows a file or a directory, "" if pk refuses it or it may
+// hold credentials.
 func (s *search) readable(path string) string {
 	info, err := os.Stat(path)
-	if err != nil || !info.IsDir() && (!info.Mode().IsRegular() || info.Mode()&0o004 == 0) || !s.mayShow(path) {
-		return ""
-	}
-	if info.IsDir() && (info.Mode()&0o005 != 0o005 || s.keepsSettings(path) || s.keepsSettings(bwrap.Canonical(path))) {
+	if err != nil || !info.IsDir() && !info.Mode().IsRegular() || !s.open(path) || info.IsDir() && s.keepsSettings(path) || !s.mayShow(path) {
 		return ""
 	}
 	return option("--readable", path)
 }
 
+// open reports whether neither a path nor a directory that leads to it from the home, or
+// from the root directory, is hidden or closed to other users. Such a one may hold
+// credentials: no list knows them all.
+func (s *search) open(path string) bool {
+	homes := []string{s.home, bwrap.Canonical(s.home)}
+	for _, at := range []string{path, bwrap.Canonical(path)} {
+		for ; at != "/" && !slices.Contains(homes, at); at = filepath.Dir(at) {
+			info, err := os.Stat(at)
+			if err != nil || strings.HasPrefix(filepath.Base(at), ".") || info.Mode()&0o004 == 0 || info.IsDir() && info.Mode()&0o001 == 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // ofServices are directories in which services keep settings and data.
 var ofServices = []string{"/etc", "/var/backups", "/var/lib", "/var/log", "/var/mail", "/var/spool"}
 
-// keepsSettings reports whether a directory is one of settings and data of programs, which
-// may be credentials. No list knows them all.
+// keepsSettings reports whether a directory is one of settings and data of services, which
+// may be credentials.
 func (s *search) keepsSettings(dir string) bool {
-	within := func(top string) bool { return fsat.Within(dir, top) }
-	return strings.Contains(dir, "/.") || slices.ContainsFunc(ofServices, within) && !within(s.home)
+	return slices.ContainsFunc([]string{dir, bwrap.Canonical(dir)}, func(place string) bool {
+		return !fsat.Within(place, s.home) && slices.ContainsFunc(ofServices, func(top string) bool { return fsat.Within(place, top) })
+	})
 }
 
-// writable is the option that shows a directory writable, "" if pk refuses it.
+// writable is the option that shows a directory writable, "" if pk refuses it or it may
+// hold credentials.
 func (s *search) writable(dir string) string {
+	if !s.open(dir) || s.keepsSettings(dir) {
+		return ""
+	}
+	return s.root(dir)
+}
+
+// root is writable for a directory that is shown.
+func (s *search) root(dir string) string {
 	info, err := os.Stat(dir)
-	if err != nil || !info.IsDir() || s.keepsSettings(dir) || s.keepsSettings(bwrap.Canonical(dir)) || confine.DeniedRoot(bwrap.Canonical(dir), s.home) || !s.mayShow(dir) {
+	if err != nil || !info.IsDir() || confine.DeniedRoot(bwrap.Canonical(dir), s.home) || !s.mayShow(dir) {
 		return ""
 	}
 	return option("--writable", dir)

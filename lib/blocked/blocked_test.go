@@ -1,6 +1,7 @@
 package blocked
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,9 +9,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/mountinfo"
+	"pikuri/lib/trace"
 )
 
 func TestWords(t *testing.T) {
@@ -80,7 +83,7 @@ func scene(t *testing.T) (c Command, home string) {
 		{Op: bwrap.OpMask, Dest: project + "/secret", Rule: "--deny secret"},
 	}}
 	env := map[string]string{"HOME": home, "PATH": home + "/tools:" + home + "/prefix/bin:/usr/bin"}
-	return Command{Plan: plan, Dirs: []string{project}, Getenv: func(name string) string { return env[name] }}, home
+	return Command{Plan: plan, Dir: project, Getenv: func(name string) string { return env[name] }}, home
 }
 
 func TestFind(t *testing.T) {
@@ -128,6 +131,120 @@ func TestFind(t *testing.T) {
 			assert.Equal(t, strings.ReplaceAll(test.want, "HOME", home), strings.Join(lines, "\n"))
 		})
 	}
+}
+
+// A relative path counts where the working directory is known.
+func TestWhere(t *testing.T) {
+	c, home := scene(t)
+	require.NoError(t, os.MkdirAll(home+"/project/deep/keys", 0o755))
+	require.NoError(t, os.WriteFile(home+"/project/deep/keys/k", nil, 0o644))
+	c.Plan.Mounts = append(c.Plan.Mounts, bwrap.Mount{Op: bwrap.OpMask, Dir: true, Dest: home + "/project/deep/keys", Rule: "--deny keys"})
+	const secret, keys, data = "/project/secret", "/project/deep/keys", "/data"
+	const denied, missing = "cat: secret: Permission denied", "ls: cannot access '../data': No such file or directory"
+	for _, test := range []struct{ text, output, want string }{
+		{"cat secret", denied, secret},
+		{"cd /tmp; cat secret", denied, ""},
+		{"mkdir k; cd k && cat secret", denied, ""},
+		{"cat secret; (cd /tmp; true)", denied, ""},
+		{"sh -c 'cd /tmp; cat secret'", denied, ""},
+		{"make -C sub", denied, ""},
+		{"make --directory=sub", denied, ""},
+		{`python3 -c 'import os; os.chdir("/tmp"); open("secret")'`, denied, ""},
+		{`node -e 'spawn("cat", ["secret"], {cwd: "/tmp"})'`, denied, ""},
+		{"find . -execdir cat secret ;", denied, ""},
+		{"npm --prefix sub test", denied, ""},
+		{"./configure --prefix=/usr && cat secret", denied, secret},
+		{"cat cd/x a.cd secret", denied, secret},
+		{"grep -C 3 x secret", denied, secret},
+		{"grep -C3 x secret", denied, secret},
+		{"sh script", "make[1]: Entering directory '/tmp'\n" + denied, ""},
+		{"cd " + home + "/project && cat secret", denied, secret},
+		{"cd '" + home + "/project'\ncat secret", denied, secret},
+		{"cd ~/project; cat secret", denied, secret},
+		{"cd deep && cat ../secret", "cat: ../secret: Permission denied", secret},
+		{"cd deep; cat keys/k", "cat: keys/k: Permission denied", keys},
+		{"cd deep; cd keys; cat k", "cat: k: Permission denied", ""},
+		{"cd $X; cat secret", denied, ""},
+		{"cd; cat secret", denied, ""},
+		{"cd ~ && cat secret", denied, ""},
+		{"cd ~root; cat secret", denied, ""},
+		{"cd /tmp || exit; cat secret", denied, ""},
+		{"cd deep/.. && cat secret", denied, secret},
+		{"cd -; cat secret", denied, ""},
+		{"cd none; cat secret", "bash: line 1: cd: none: No such file or directory\n" + denied, ""},
+		{"cd ../data && ls", "bash: line 1: cd: ../data: No such file or directory", data},
+		{"cd '../data'", "bash: line 1: cd: ../data: No such file or directory", data},
+		{"make -C ../data", "make: *** ../data: No such file or directory.  Stop.", data},
+		{"cd deep && make -C ../../data", "make: *** ../../data: No such file or directory.  Stop.", data},
+		{"ls ../data", missing, data},
+		{"cd deep; ls ../data", missing, ""},
+		{"cd deep; ls ../../data", "ls: cannot access '../../data': No such file or directory", data},
+		{"cd /tmp; ls " + home + "/data", "cannot open HOME/data", data},
+	} {
+		t.Run(test.text, func(t *testing.T) {
+			c := c
+			c.Text = test.text
+			var paths []string
+			for _, f := range c.Find(strings.ReplaceAll(test.output, "HOME", home)) {
+				paths = append(paths, strings.TrimPrefix(f.Path, home))
+			}
+			assert.Equal(t, test.want, strings.Join(paths, " "))
+		})
+	}
+	c.Dir = ""
+	assert.Empty(t, c.Find(denied))
+}
+
+// With a trace, the output alone is no proof.
+func TestTraced(t *testing.T) {
+	c, home := scene(t)
+	const output = "cat: secret: Permission denied\nsee ~/data/set.csv: No such file or directory"
+	assert.Len(t, c.Find(output), 2)
+	c.Traced = true
+	assert.Empty(t, c.Find(output))
+	c.Failed = []trace.Failure{{Errno: unix.EACCES, Path: []byte(home + "/project/secret")}}
+	assert.Len(t, c.Find(output), 1)
+}
+
+func TestCopiedDevice(t *testing.T) {
+	c, home := scene(t)
+	const says = "cp: cannot create special file '%s': Operation not permitted"
+	assert.Len(t, c.Find(fmt.Sprintf(says, "/tmp/x/secret")), 1)
+	assert.Empty(t, c.Find(fmt.Sprintf(says, "/tmp/x/other")))
+	call := trace.Failure{Errno: unix.EPERM, Path: []byte("/tmp/x/secret"), Creates: true}
+	c.Failed = []trace.Failure{call}
+	assert.Empty(t, c.Find(""))
+	call.Device = true
+	c.Failed = []trace.Failure{call}
+	assert.Len(t, c.Find(""), 1)
+	c.Plan.Mounts = append(c.Plan.Mounts, bwrap.Mount{Op: bwrap.OpMask, Dest: home + "/project/deep/secret", Rule: "--deny secret"})
+	assert.Empty(t, c.Find(fmt.Sprintf(says, "/tmp/x/secret")))
+	assert.Equal(t, home+"/project/deep/secret", c.Find(fmt.Sprintf(says, "/tmp/x/deep/secret"))[0].Path)
+}
+
+// sed -i names the file that it could not rename.
+func TestRenamedOver(t *testing.T) {
+	c, home := scene(t)
+	const says = "sed: cannot rename deep/sedAbCdEf: Device or resource busy"
+	for _, name := range []string{"one", "two"} {
+		c.Plan.Mounts = append(c.Plan.Mounts, bwrap.Mount{Op: bwrap.OpProtect, Dest: home + "/project/deep/" + name, Rule: "r"})
+	}
+	for text, want := range map[string]int{"sed -i s/a/b/ deep/one": 1, "sed -i s/a/b/ deep/*; echo done": 0, "sed -i s/a/b/ deep/one deep/two": 0} {
+		c.Text = text
+		assert.Len(t, c.Find(says), want, text)
+	}
+	c.Text = "sed -i s/a/b/ one"
+	assert.Empty(t, c.Find("sed: cannot rename sedAbCdEf: Device or resource busy"))
+}
+
+func TestConnectionsOfCurl(t *testing.T) {
+	c, _ := scene(t)
+	const says = "curl: (7) Failed to connect to %s port 80 after 0 ms: Couldn't connect to server"
+	for host, want := range map[string]int{"192.0.2.1": 1, "2001:db8::1": 1, "127.0.0.1": 0, "::1": 0, "localhost": 0, "0.0.0.0": 0} {
+		assert.Len(t, c.Find(fmt.Sprintf(says, host)), want, host)
+	}
+	c.Plan.Net = true
+	assert.Empty(t, c.Find(fmt.Sprintf(says, "192.0.2.1")))
 }
 
 // A refusal that the command would have got on the host too is not the fence's.
@@ -223,16 +340,32 @@ func TestLinksToWhatIsHidden(t *testing.T) {
 
 func TestNoOptionForSettings(t *testing.T) {
 	c, home := scene(t)
-	require.NoError(t, os.MkdirAll(home+"/.wallet/data", 0o755))
+	for _, dir := range []string{".wallet/data", "closed/in", "src/.keys"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(home, dir), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(home, dir, "f"), nil, 0o644))
+	}
+	require.NoError(t, os.WriteFile(home+"/src/.env", nil, 0o644))
+	require.NoError(t, os.WriteFile(home+"/src/open", nil, 0o644))
+	require.NoError(t, os.Symlink(".keys/f", home+"/src/link"))
 	require.NoError(t, os.Chmod(home+"/closed", 0o750))
-	for _, path := range []string{home + "/.wallet", home + "/.wallet/data", home + "/closed"} {
-		facts := c.Find("cannot open " + path)
+	for _, path := range []string{".wallet", ".wallet/data", ".wallet/data/f", "closed", "closed/in", "closed/in/f", "src/.keys/f", "src/.env", "src/link"} {
+		facts := c.Find("cannot open " + home + "/" + path)
 		require.Len(t, facts, 1, path)
 		assert.Empty(t, facts[0].Option, path)
+		require.NotEmpty(t, c.Find("cannot create '"+home+"/"+path+"'"))
+		assert.NotContains(t, c.Find("cannot create '" + home + "/" + path + "'")[0].Option, "closed", path)
 	}
+	assert.NotEmpty(t, c.Find("cannot open " + home + "/src/open")[0].Option)
+	require.NoError(t, os.Chmod(home, 0o700))
+	assert.NotEmpty(t, c.Find("cannot open " + home + "/src/open")[0].Option)
 	facts := c.Find("cannot open /etc/ssl")
 	require.Len(t, facts, 1)
 	assert.Empty(t, facts[0].Option)
+
+	require.NoError(t, os.Rename(home+"/tools", home+"/.tools")) // a directory of PATH
+	inner := c.Getenv
+	c.Getenv = func(name string) string { return strings.ReplaceAll(inner(name), home+"/tools", home+"/.tools") }
+	assert.Equal(t, "--readable "+home+"/.tools", c.Find("bash: line 1: mytool: command not found")[0].Option)
 }
 
 func TestOptionThatPkRefuses(t *testing.T) {

@@ -44,7 +44,11 @@ func (s *search) call(f trace.Failure) {
 		return
 	}
 	says := complaint{readOnly: f.Errno == unix.EROFS, busy: f.Errno == unix.EBUSY, creates: f.Missing() && f.Creates, missing: f.Missing()}
-	fact, ok := s.path(string(f.Path), says)
+	find := s.path
+	if f.Device && f.Errno == unix.EPERM {
+		find = s.copied
+	}
+	fact, ok := find(string(f.Path), says)
 	around := func(o Fact) bool { return o.Access == fact.Access && fsat.Within(o.Path, fact.Path) }
 	switch {
 	case ok && slices.ContainsFunc(s.found, around): // a program that makes directories asks for each

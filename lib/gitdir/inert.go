@@ -35,7 +35,7 @@ func (n Inert) Repository() string { return strings.TrimSuffix(n.Dir, "/.git") }
 // Line tells the user of the repository; by is empty, or says which command made it.
 func (n Inert) Line(by string) string {
 	where := n.Repository()
-	leads, _, _ := overlay.ReadFile(unix.AT_FDCWD, filepath.Join(n.Dir, n.Fenced), unix.O_NOFOLLOW, unix.PathMax)
+	leads, repository := n.leads()
 	switch {
 	case n.users:
 		name := filepath.Join(n.Dir, n.Fenced)
@@ -45,8 +45,30 @@ func (n Inert) Line(by string) string {
 		return fmt.Sprintf("the submodule %q%s works in the sandbox alone; on the host: move it away, and git submodule update --init", where, by)
 	case bytes.HasPrefix(leads, []byte("gitdir:")) && bytes.Contains(leads, []byte("/worktrees/")):
 		return fmt.Sprintf("the work tree %q%s works in the sandbox alone; on the host: move it away, and git worktree add", where, by)
+	case !repository:
+		return fmt.Sprintf("%q%s leads to no repository, and stays in the sandbox", filepath.Join(n.Dir, n.Name), by)
 	}
 	return fmt.Sprintf("the repository %q%s works in the sandbox alone until: pk-fs git-adopt %s", where, by, shellword.Word(where))
+}
+
+// leads returns the content of a .git that is a file, and reports whether git may see a
+// repository at the name.
+func (n Inert) leads() (text []byte, repository bool) {
+	if n.Fenced == "" {
+		kept, isFile := strings.CutPrefix(n.kept, "=")
+		return []byte(kept), !isFile || strings.HasPrefix(kept, "gitdir:")
+	}
+	name := filepath.Join(n.Dir, n.Fenced)
+	text, st, err := overlay.ReadFile(unix.AT_FDCWD, name, unix.O_NOFOLLOW, unix.PathMax)
+	switch {
+	case n.Name != ".git" || st == nil:
+		return text, true
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		_, err := os.Lstat(name + "/HEAD")
+		_, ferr := os.Lstat(name + "/HEAD" + FencedSuffix)
+		return nil, !fsat.Absent(err) || !fsat.Absent(ferr)
+	}
+	return text, err != nil && err != overlay.ErrTooLarge || bytes.HasPrefix(text, []byte("gitdir:"))
 }
 
 const (

@@ -112,6 +112,33 @@ func TestInert(t *testing.T) {
 	}
 }
 
+// Only a repository can be adopted.
+func TestLine(t *testing.T) {
+	for script, want := range map[string]string{
+		`repo a`:                          "the repository %q works in the sandbox alone",
+		`git init -q a; mkfifo a/.git/x`:  "the repository %q works in the sandbox alone",
+		`mkdir a; echo gitdir: x >a/.git`: "the repository %q works in the sandbox alone",
+		`mkdir a; ln -s x a/.git`:         "the repository %q works in the sandbox alone",
+		`mkdir a; touch a/.git`:           "%q leads to no repository",
+		`mkdir a; echo hello >a/.git`:     "%q leads to no repository",
+		`mkdir a; seq 5000 >a/.git`:       "%q leads to no repository",
+		`mkdir -p a/.git/x`:               "%q leads to no repository",
+	} {
+		t.Run(script, func(t *testing.T) {
+			g := newGround(t)
+			made := g.command(func() { g.Sh(script) })
+			require.NotEmpty(t, made)
+			name := "a"
+			if strings.HasPrefix(want, "%q") {
+				name = "a/.git"
+			}
+			assert.Contains(t, made[0].Line(""), fmt.Sprintf(want, g.Path(name)))
+		})
+	}
+	assert.Contains(t, Inert{Dir: "/a", Name: ".git", kept: "="}.Line(""), "leads to no repository")
+	assert.Contains(t, Inert{Dir: "/a", Name: ".git", kept: "=gitdir: x"}.Line(""), "git-adopt")
+}
+
 // A directory that folds case lists .git as it was first written.
 func TestAnotherSpelling(t *testing.T) {
 	g := newGround(t)

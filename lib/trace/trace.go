@@ -34,6 +34,7 @@ type Failure struct {
 	Errno   unix.Errno
 	Path    []byte         // absolute, as called in the sandbox; or nil
 	Creates bool           // the call was to make Path
+	Device  bool           // the call was to make a device node
 	Address netip.AddrPort // of a connection; or zero
 	Number  int            // in the order of the calls
 }
@@ -256,12 +257,16 @@ func (t *Tracer) end(pid int) {
 			continue
 		}
 		creates := p.Creates || e.call.Flags > 0 && e.args[e.call.Flags]&unix.O_CREAT != 0
+		kind := uint32(0)
+		if strings.HasPrefix(e.call.Name, "mknod") {
+			kind = uint32(e.args[p.At+1]) & unix.S_IFMT
+		}
 		dir := int32(unix.AT_FDCWD)
 		if !p.WorkingDir() {
 			dir = int32(e.args[p.Dir])
 		}
 		if path := absolute(pid, dir, name); path != "" {
-			t.note(Failure{Errno: errno, Path: []byte(path), Creates: creates})
+			t.note(Failure{Errno: errno, Path: []byte(path), Creates: creates, Device: kind == unix.S_IFCHR || kind == unix.S_IFBLK})
 		}
 	}
 }
@@ -332,7 +337,7 @@ func read(pid int, addr uint64, buf []byte) (n int) {
 
 // note writes a failure to the file, unless it is there.
 func (t *Tracer) note(f Failure) {
-	key := strconv.Itoa(int(f.Errno)) + strconv.FormatBool(f.Creates) + f.Address.String() + string(f.Path)
+	key := strconv.Itoa(int(f.Errno)) + strconv.FormatBool(f.Creates) + strconv.FormatBool(f.Device) + f.Address.String() + string(f.Path)
 	if _, ok := t.noted[key]; ok || len(f.Path) > longest {
 		return
 	}
