@@ -87,7 +87,7 @@ func TestNetworkByName(t *testing.T) {
 			{"a streamed answer", "get http://good.test/slow", "200 tick", ""},
 			{"a name below a wildcard", "get https://www.wild.test/", "200 www.wild.test HTTP/2.0 / 0", ""},
 			{"two labels below a wildcard", "get https://a.b.wild.test/", "200 a.b.wild.test HTTP/2.0 / 0", ""},
-			{"the apex of a wildcard", "lookup wild.test", "error: no such host", ""},
+			{"the apex of a wildcard", "lookup wild.test", "error: no such host", "wild.test was refused: no rule allows it (--allow-host wild.test would)"},
 			{"a host with IPv6 alone", "get https://six.test/", "200 six.test HTTP/2.0 / 0", ""},
 			{"another port", "tcp good.test:22 ping", `hello from 22\nping`, ""},
 			{"a private address that is allowed", "tcp private.test:7000 ping", `hello from 7000\nping`, ""},

@@ -263,6 +263,44 @@ func TestLines(t *testing.T) {
 	assert.Empty(t, Lines(nil))
 }
 
+// A client that asks for the address of a name above an allowed one wants to connect to it. A
+// resolver that asks for other records only looks for the allowed one.
+func TestNamesAboveAllowedOnes(t *testing.T) {
+	var rules hostrule.Rules
+	for _, text := range []string{"*.wild.test", "a.b.c.test:22"} {
+		rule, err := hostrule.Parse(text)
+		require.NoError(t, err)
+		rules = append(rules, rule)
+	}
+	s := newServer(Config{Allow: true, Rules: rules}, &wires{})
+	for _, row := range []struct {
+		name             string
+		address          bool
+		exists, reported bool
+	}{
+		{"wild.test", true, true, true},
+		{"wild.test", false, true, false},
+		{"b.c.test", true, true, true},
+		{"c.test", false, true, false},
+		{"test", true, true, true},
+		{"_.c.test", true, false, false}, // of a resolver (RFC 9156)
+		{"other.test", true, false, true},
+		{"other.test", false, false, true},
+		{"www.wild.test", true, true, false},
+	} {
+		r := newReport()
+		s.tell(r, true)
+		found := s.lookup(row.name, row.address)
+		s.tell(r, false)
+		assert.Equal(t, row.exists, found.Exists || found.Empty, row)
+		want := []string(nil)
+		if row.reported {
+			want = []string{fmt.Sprintf("%s was refused: no rule allows it (--allow-host %[1]s would)", row.name)}
+		}
+		assert.Equal(t, want, Lines(r.all()), row)
+	}
+}
+
 // A command cannot hide a record among many, nor make one large.
 func TestReportsAreBounded(t *testing.T) {
 	r := newReport()

@@ -220,14 +220,17 @@ func tcpInfo(c syscall.Conn) (info *unix.TCPInfo) {
 // lookup answers a query for the parser of DNS messages. An exact name exists if it does
 // on the host. A name of a wildcard exists without a query: by queries, a command could
 // send data that it has read to an outside server, one name at a time.
-func (s *server) lookup(name string) answer.Found {
+//
+// A name above an allowed one exists, since resolvers walk the tree. They may do so by
+// questions for NS, DS or SOA; one for an address comes from a client that wants to connect.
+func (s *server) lookup(name string, address bool) answer.Found {
 	_, _, exact, ok := s.Rules.Find(name)
-	switch {
-	case !ok && s.leads(name):
-		return answer.Found{Exists: true, Empty: true}
-	case !ok:
-		s.refuseName(name)
-		return answer.Found{}
+	if !ok {
+		leads := s.leads(name)
+		if address || !leads {
+			s.refuseName(name)
+		}
+		return answer.Found{Empty: leads}
 	}
 	if exact && !s.Proxy.serves(name, 443) {
 		if _, err := s.host.resolve(context.Background(), name); err != nil {
