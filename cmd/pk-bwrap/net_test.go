@@ -106,6 +106,8 @@ func TestNetworkByName(t *testing.T) {
 			{"an IPv6 address", "tcp [" + gatetest.Public6 + "]:443 x", "error: reset", "over tcp was refused"},
 			{"UDP", "udp good.test:443", "error: refused", "good.test:443 was refused: it is UDP"},
 			{"UDP to an address", "udp 192.0.2.1:123", "error: refused", "192.0.2.1:123 over udp was refused"},
+			{"UDP to the port of queries that is none", "udp 192.0.2.1:53 no query of names", "answered", "192.0.2.1:53 over udp was refused: port 53 takes queries"},
+			{"TCP to the port of queries that brings none", `tcp 192.0.2.1:53 SSH-2.0-x\r\n`, "error: reset", "192.0.2.1:53 over tcp was refused: port 53 takes queries"},
 			{"TLS for another name", "tls good.test:443 other.test", "error: unrecognized name", "good.test:443 was refused: the TLS server name is other.test"},
 			{"no TLS at port 443", `tcp good.test:443 GET / HTTP/1.1\r\n\r\n`, "error: reset", "good.test:443 was refused"},
 			{"a request for another host", `tcp good.test:80 GET / HTTP/1.1\r\nHost: other.test\r\n\r\n`, "HTTP/1.1 403", "good.test:80 was refused"},
