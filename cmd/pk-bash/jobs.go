@@ -138,17 +138,24 @@ func (l *loop) object(t *turn, fields map[string]any) {
 
 func (l *loop) hello(t *turn) {
 	fields := map[string]any{
-		"version": cli.VersionOf(version), "ops": shell.Ops(), "root": l.root, "jobs": maxJobs,
+		"version": cli.VersionOf(version), "ops": shell.Ops(), "jobs": maxJobs,
 		"max_timeout": int(shell.MaxTimeout.Seconds()), "state": l.keep,
 	}
+	add := func(name, path string) {
+		text, encoded := shell.TextOrBase64([]byte(path))
+		if fields[name] = text; encoded != "" {
+			fields[name+"_base64"] = encoded
+		}
+	}
+	add("root", l.root)
 	if name := l.sessionName(); name != "" {
 		fields["session"] = name
 	}
 	if l.Log != nil {
-		fields["audit"] = l.Log.Place()
+		add("audit", l.Log.Place())
 	}
 	if repo, ok := gitconfig.Around(l.root); ok && repo.WorkTree != l.root && !l.Unfenced {
-		fields["repository"] = repo.WorkTree
+		add("repository", repo.WorkTree)
 	}
 	l.object(t, fields)
 }

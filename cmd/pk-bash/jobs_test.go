@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -582,6 +583,23 @@ func TestOperationsThatAreRefused(t *testing.T) {
 	a := h.ask(`{"op":"hello"}`)
 	assert.Equal(t, []any{"named", b.Project, 64.0, 600.0, "env"}, []any{a["session"], a["root"], a["jobs"], a["max_timeout"], a["state"]})
 	assert.NoError(t, h.close())
+}
+
+// A client gets the paths of the answer to hello whole, also those that are not UTF-8.
+func TestHelloOfAProjectInBytes(t *testing.T) {
+	b := clitest.NewBox(t)
+	top := b.Home + "/p\xff"
+	b.Mkdir(t, top+"/sub")
+	b.Mkdir(t, b.Home+"/a\xfe")
+	cmd := exec.Command("git", "init", "-q", top)
+	require.NoError(t, cmd.Run())
+	c := dial(t, b, "-y", "-C", top+"/sub", "--audit", b.Home+"/a\xfe/log")
+	a := c.ask(`{"op":"hello"}`)
+	assert.NoError(t, c.close())
+	for name, path := range map[string]string{"root": top + "/sub", "repository": top, "audit": b.Home + "/a\xfe/log"} {
+		assert.Equal(t, strings.ToValidUTF8(path, "\ufffd"), a[name])
+		assert.Equal(t, base64.StdEncoding.EncodeToString([]byte(path)), a[name+"_base64"], name)
+	}
 }
 
 // The loop asks about each start and each input, one after another. After a no, nothing

@@ -306,7 +306,7 @@ type inputIn struct {
 	ID     string `json:"shell_id" jsonschema:"from bash with run_in_background or tty"`
 	Input  string `json:"input,omitempty" jsonschema:"what to type; end a line with \\n; \\u0003 is Ctrl-C on a terminal"`
 	EOF    bool   `json:"eof,omitempty" jsonschema:"close its standard input after that"`
-	WaitMS int    `json:"wait_ms,omitempty" jsonschema:"wait at most so many milliseconds for output, or the end; 500 if left out"`
+	WaitMS int    `json:"wait_ms,omitempty" jsonschema:"when the input is taken, which may last 10 s, wait at most so many milliseconds for output, or the end; 500 if left out"`
 }
 
 // bashInput writes to a job, and reads on. A job can be a shell, which runs its input, so

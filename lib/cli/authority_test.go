@@ -2,10 +2,12 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -191,6 +193,72 @@ func TestProjectPolicy(t *testing.T) {
 	status, _, stderr = runIn(t, dir, rules(1))
 	assert.Equal(t, 2, status, "another directory of that name")
 	assert.Contains(t, stderr, "has changed")
+}
+
+// Only the version that the user trusted last counts: a command can bring back an older one.
+func TestEarlierProjectPolicy(t *testing.T) {
+	dir := projectWith(t, "deny a\n")
+	file, table := dir+"/proj/"+projectFile, dir+"/home/.config/pikuri/trusted-projects"
+	become := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	run := func() int {
+		status, _, _ := runIn(t, dir, func(*WorkspaceFlags, *Context) error { return nil })
+		return status
+	}
+	trust := func() {
+		status, _, stderr := runIn(t, dir, nil)
+		require.Equal(t, 0, status, stderr)
+	}
+	trust()
+	one, err := os.ReadFile(table)
+	require.NoError(t, err)
+	become("deny a\ndeny b\n")
+	trust()
+	assert.Equal(t, 0, run())
+	become("deny a\n")
+	assert.Equal(t, 2, run(), "it was trusted before the present one")
+	trust()
+	assert.Equal(t, 0, run())
+	text, err := os.ReadFile(table)
+	require.NoError(t, err)
+	assert.Equal(t, string(one), string(text), "one row")
+
+	become("deny a\ndeny b\n")
+	trust()
+	two, err := os.ReadFile(table)
+	require.NoError(t, err)
+	become("deny a\n")
+	require.NoError(t, os.WriteFile(table, append(one, two...), 0o600))
+	assert.Equal(t, 2, run(), "a table of an earlier pk")
+}
+
+// The rows of other projects stay, also when several processes write.
+func TestTrustKeepsOtherRows(t *testing.T) {
+	dir := t.TempDir()
+	kept, file := dir+"/dotfiles", dir+"/trusted-projects"
+	require.NoError(t, os.Symlink("dotfiles", file))
+	const others = "# mine\n\n\"/p\"\t1:1\taa\n\"/p/0\"\t1:1\told"
+	require.NoError(t, os.WriteFile(kept, []byte(others), 0o600))
+	want := []string{"# mine", "", "\"/p\"\t1:1\taa", ""}
+	var all sync.WaitGroup
+	for i := range 20 {
+		p := project{path: fmt.Sprint("/p/", i)}
+		p.row = fmt.Sprintf("%q\t1:1\tnew", p.path)
+		want = append(want, p.row)
+		all.Go(func() {
+			for range 3 {
+				assert.NoError(t, p.trust(file))
+			}
+		})
+	}
+	all.Wait()
+	text, err := os.ReadFile(kept)
+	require.NoError(t, err)
+	assert.ElementsMatch(t, want, strings.Split(string(text), "\n"))
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, entries, 2, "no other file is left")
+	require.NoError(t, os.Chmod(kept, 0o622))
+	assert.ErrorContains(t, (&project{path: "/q"}).trust(file), "others may write to it")
 }
 
 func TestProjectPolicyMayOnlyTighten(t *testing.T) {

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/shellword"
 	"pikuri/lib/internal/usertable"
 )
@@ -26,6 +26,9 @@ type project struct {
 	path string // of the project root, every link followed
 	row  string // path, device and inode of the project root, SHA-256 of the text
 }
+
+// owns reports whether a row of the table is this project's: of any version of its policy.
+func (p *project) owns(row string) bool { return strings.HasPrefix(row, fmt.Sprintf("%q\t", p.path)) }
 
 // loadProject reads the policy of the project. Without one, the path is "".
 func (w *WorkspaceFlags) loadProject() (project, error) {
@@ -56,15 +59,16 @@ func (w *WorkspaceFlags) readProject(ctx *Context) error {
 	if err != nil {
 		return err
 	}
-	known := false
+	last := "" // an earlier pk kept the versions before it too
 	for _, row := range usertable.Rows(table) {
-		if row == p.row && unfit == nil {
-			return w.useProject(p)
+		if p.owns(row) {
+			last = row
 		}
-		known = known || strings.HasPrefix(row, fmt.Sprintf("%q\t", p.path))
 	}
 	switch {
-	case known:
+	case last == p.row && unfit == nil:
+		return w.useProject(p)
+	case last != "":
 		err := fmt.Errorf("the project's policy %q has changed since you trusted it", filepath.Join(p.path, projectFile))
 		if unfit != nil {
 			err = fmt.Errorf("%w: %w", err, unfit)
@@ -107,28 +111,61 @@ func (w *WorkspaceFlags) TrustProject(ctx *Context) error {
 			return err
 		}
 	}
-	if err := appendRow(trusted(), p.row); err != nil {
+	if err := p.trust(trusted()); err != nil {
 		return fmt.Errorf("cannot record that you trust the project's policy: %w", err)
 	}
 	return nil
 }
 
-// appendRow adds a row to a table of the user's, in one write.
-func appendRow(file, row string) error {
+// trust puts the row of the project into the table, in the place of those of other versions
+// of its policy: otherwise the command could restore a version that was less strict.
+func (p *project) trust(file string) error {
 	if file == "" {
 		return errors.New("the home is not known: set HOME")
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
-	text, err := usertable.Read(file)
-	if err != nil || slices.Contains(strings.Split(text, "\n"), row) {
-		return err
-	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	table, file, err := lockTable(file)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString("\n" + row + "\n") // the last row may lack its end
-	return errors.Join(err, f.Close())
+	defer table.Close()
+	text, err := usertable.Read(file)
+	if err != nil {
+		return err
+	}
+	var rows strings.Builder
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSuffix(line, "\n"); !p.owns(line) {
+			rows.WriteString(line + "\n")
+		}
+	}
+	rows.WriteString(p.row + "\n")
+	return fsat.WriteFile(file, []byte(rows.String()))
+}
+
+// lockTable locks a file that is replaced as a whole, until table is closed. It returns the
+// real path, since a user may keep the file elsewhere behind a link.
+func lockTable(file string) (table *os.File, real string, err error) {
+	for {
+		if table, err = os.OpenFile(file, os.O_RDWR|os.O_CREATE|unix.O_NONBLOCK, 0o600); err != nil {
+			return nil, "", err
+		}
+		_, err = fsat.Again(func() (int, error) { return 0, unix.Flock(int(table.Fd()), unix.LOCK_EX) })
+		if err == nil {
+			real, err = filepath.EvalSymlinks(file)
+		}
+		var locked, now unix.Stat_t
+		if err == nil {
+			err = errors.Join(unix.Fstat(int(table.Fd()), &locked), unix.Lstat(real, &now))
+		}
+		if err == nil && fsat.SameInode(&locked, &now) {
+			return table, real, nil
+		}
+		table.Close() // the last holder of the lock has replaced it
+		if err != nil {
+			return nil, "", err
+		}
+	}
 }

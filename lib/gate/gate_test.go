@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -261,6 +263,108 @@ func TestLines(t *testing.T) {
 	assert.Equal(t, "and 3 more", lines[maxLines])
 	assert.Equal(t, []string{"-x.test was refused: no rule allows it"}, Lines([]Record{refused("-x.test")}), "no rule can be made of it")
 	assert.Empty(t, Lines(nil))
+}
+
+// A client that asks for the address of a name above an allowed one wants to connect to it. A
+// resolver that asks for other records only looks for the allowed one.
+func TestNamesAboveAllowedOnes(t *testing.T) {
+	var rules hostrule.Rules
+	for _, text := range []string{"*.wild.test", "a.b.c.test:22"} {
+		rule, err := hostrule.Parse(text)
+		require.NoError(t, err)
+		rules = append(rules, rule)
+	}
+	s := newServer(Config{Allow: true, Rules: rules}, &wires{})
+	for _, row := range []struct {
+		name             string
+		address          bool
+		exists, reported bool
+	}{
+		{"wild.test", true, true, true},
+		{"wild.test", false, true, false},
+		{"b.c.test", true, true, true},
+		{"c.test", false, true, false},
+		{"test", true, true, true},
+		{"_.c.test", true, false, false}, // of a resolver (RFC 9156)
+		{"other.test", true, false, true},
+		{"other.test", false, false, true},
+		{"www.wild.test", true, true, false},
+	} {
+		r := newReport()
+		s.tell(r, true)
+		found := s.lookup(row.name, row.address)
+		s.tell(r, false)
+		assert.Equal(t, row.exists, found.Exists || found.Empty, row)
+		want := []string(nil)
+		if row.reported {
+			want = []string{fmt.Sprintf("%s was refused: no rule allows it (--allow-host %[1]s would)", row.name)}
+		}
+		assert.Equal(t, want, Lines(r.all()), row)
+	}
+}
+
+// At port 53 the gate takes queries alone, at each address. It reports the rest at once, and a
+// connection to a server's address that brings nothing.
+func TestNoQueries(t *testing.T) {
+	rule, err := hostrule.Parse("a.test")
+	require.NoError(t, err)
+	s := newServer(Config{Allow: true, Rules: hostrule.Rules{rule}, Proxy: Proxy{URL: "http://p"}}, &wires{})
+	const query = "\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x04test\x00\x00\x01\x00\x01"
+	const framed = "\x00\x18" + query
+	const reply = 2 + len(query) + 16
+	for _, row := range []struct {
+		name, sent string
+		answered   int // bytes
+		reported   bool
+	}{
+		{"a query", framed, reply, false},
+		{"two queries", framed + framed, 2 * reply, false},
+		{"half a query after one", framed + framed[:9], reply, false},
+		{"SSH", "SSH-2.0-x\r\n", 0, true},
+		{"HTTP", "GET / HTTP/1.1\r\n\r\n", 0, true},
+		{"TLS", "\x16\x03\x01\x02\x00", 0, true},
+		{"half a query", framed[:9], 0, true},
+		{"no query", "\x00\x0cexfil-not-dn", 2 + 12, true},
+		{"nothing", "", 0, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer l.Close()
+			c, err := net.Dial("tcp", l.Addr().String())
+			require.NoError(t, err)
+			defer c.Close()
+			there, err := l.Accept()
+			require.NoError(t, err)
+			r := newReport()
+			s.tell(r, true)
+			defer s.tell(r, false)
+			_, err = c.Write([]byte(row.sent))
+			require.NoError(t, err)
+			if row.name != "SSH" { // its client waits for an answer
+				require.NoError(t, c.(*net.TCPConn).CloseWrite())
+			}
+			begun := time.Now()
+			s.answerStream(there.(*net.TCPConn))
+			there.Close()
+			assert.Less(t, time.Since(begun), queryTime/2)
+			got, _ := io.ReadAll(c)
+			if row.answered > 0 {
+				assert.Len(t, got, row.answered)
+			}
+			want := []string(nil)
+			if row.reported {
+				want = []string{"127.0.0.1:53 over tcp was refused: " + noQuery}
+			}
+			assert.Equal(t, want, Lines(r.all()))
+		})
+	}
+	r := newReport()
+	s.tell(r, true)
+	assert.NotNil(t, s.answer([]byte(query), "udp", netip.MustParseAddr("192.0.2.53")))
+	assert.Empty(t, r.all())
+	s.answer([]byte("x"), "udp", netip.MustParseAddr("::ffff:192.0.2.53"))
+	assert.Equal(t, []string{"192.0.2.53:53 over udp was refused: " + noQuery}, Lines(r.all()))
 }
 
 // A command cannot hide a record among many, nor make one large.

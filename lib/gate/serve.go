@@ -220,14 +220,17 @@ func tcpInfo(c syscall.Conn) (info *unix.TCPInfo) {
 // lookup answers a query for the parser of DNS messages. An exact name exists if it does
 // on the host. A name of a wildcard exists without a query: by queries, a command could
 // send data that it has read to an outside server, one name at a time.
-func (s *server) lookup(name string) answer.Found {
+//
+// A name above an allowed one exists, since resolvers walk the tree. They may do so by
+// questions for NS, DS or SOA; one for an address comes from a client that wants to connect.
+func (s *server) lookup(name string, address bool) answer.Found {
 	_, _, exact, ok := s.Rules.Find(name)
-	switch {
-	case !ok && s.leads(name):
-		return answer.Found{Exists: true, Empty: true}
-	case !ok:
-		s.refuseName(name)
-		return answer.Found{}
+	if !ok {
+		leads := s.leads(name)
+		if address || !leads {
+			s.refuseName(name)
+		}
+		return answer.Found{Empty: leads}
 	}
 	if exact && !s.Proxy.serves(name, 443) {
 		if _, err := s.host.resolve(context.Background(), name); err != nil {
@@ -262,6 +265,22 @@ func (s *server) refuseName(name string) {
 
 const noRule = "no rule allows it"
 
+const noQuery = "port 53 takes queries for names alone"
+
+// answer answers a query of the command, and reports a message that is none. Queries are
+// answered at every address: some programs bring their own server's.
+func (s *server) answer(message []byte, protocol string, to netip.Addr) (reply []byte) {
+	reply, query := answer.Answer(message, s.lookup)
+	if !query {
+		s.refuseMessage(protocol, to)
+	}
+	return reply
+}
+
+func (s *server) refuseMessage(protocol string, to netip.Addr) {
+	s.add(Record{Verdict: Refused, Address: to.Unmap().String(), Port: 53, Protocol: protocol, Reason: noQuery})
+}
+
 // maxQueries bounds the queries that wait for the host's resolver.
 const maxQueries = 128
 
@@ -269,7 +288,7 @@ const maxQueries = 128
 func (s *server) answerPackets() {
 	waiting := make(chan struct{}, maxQueries)
 	for {
-		query, oob := make([]byte, 4096), make([]byte, 128)
+		query, oob := make([]byte, maxQuery), make([]byte, 128)
 		n, control, _, from, err := s.udp.ReadMsgUDPAddrPort(query, oob)
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
@@ -280,31 +299,38 @@ func (s *server) answerPackets() {
 		waiting <- struct{}{}
 		go func() {
 			defer func() { _ = recover(); <-waiting }()
-			if reply, ok := answer.Answer(query[:n], s.lookup); ok {
-				_, _, _ = s.udp.WriteMsgUDPAddrPort(reply, sameSource(oob[:control]), from)
+			to := sentTo(oob[:control])
+			if reply := s.answer(query[:n], "udp", to); reply != nil {
+				_, _, _ = s.udp.WriteMsgUDPAddrPort(reply, source(to), from)
 			}
 		}()
 	}
 }
 
-// sameSource makes the destination address of a query the source of its answer. The route
-// selects the interface.
-func sameSource(oob []byte) []byte {
+// sentTo returns the destination address of a query.
+func sentTo(oob []byte) (to netip.Addr) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
-		return nil
+		return to
 	}
 	for _, m := range messages {
 		switch {
 		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= 20:
-			var to unix.Inet6Pktinfo
-			copy(to.Addr[:], m.Data)
-			return unix.PktInfo6(&to)
+			return netip.AddrFrom16([16]byte(m.Data))
 		case m.Header.Level == unix.SOL_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= 12:
-			var to unix.Inet4Pktinfo
-			copy(to.Spec_dst[:], m.Data[8:12])
-			return unix.PktInfo4(&to)
+			return netip.AddrFrom4([4]byte(m.Data[8:12]))
 		}
+	}
+	return to
+}
+
+// source makes an address the source of an answer. The route selects the interface.
+func source(a netip.Addr) []byte {
+	switch {
+	case a.Is4():
+		return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: a.As4()})
+	case a.Is6():
+		return unix.PktInfo6(&unix.Inet6Pktinfo{Addr: a.As16()})
 	}
 	return nil
 }
@@ -312,26 +338,52 @@ func sameSource(oob []byte) []byte {
 // queryTime bounds the wait for the next query of a connection.
 const queryTime = 10 * time.Second
 
+// maxQuery bounds a query, in bytes. The length that other protocols seem to give, such as
+// the first letters of a request, is above it.
+const maxQuery = 4096
+
 // answerStream answers queries over a TCP connection (RFC 7766).
 func (s *server) answerStream(c *net.TCPConn) {
+	at, err := netip.ParseAddrPort(c.LocalAddr().String())
+	if err != nil {
+		return
+	}
+	to, asked := at.Addr().Unmap(), false
 	for {
 		_ = c.SetDeadline(time.Now().Add(queryTime))
-		var length [2]byte
-		if _, err := io.ReadFull(c, length[:]); err != nil {
+		query, err := readQuery(c)
+		switch {
+		case err != nil && (asked || err == io.EOF && to == Resolver):
+			return
+		case err != nil:
+			s.refuseMessage("tcp", to)
+			reset(c)
 			return
 		}
-		query := make([]byte, binary.BigEndian.Uint16(length[:]))
-		if _, err := io.ReadFull(c, query); err != nil {
-			return
-		}
-		reply, ok := answer.Answer(query, s.lookup)
-		if !ok {
+		asked = true
+		reply := s.answer(query, "tcp", to)
+		if reply == nil {
+			reset(c)
 			return
 		}
 		if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...)); err != nil {
 			return
 		}
 	}
+}
+
+// readQuery reads a query and its length. At the end of a connection it returns io.EOF.
+func readQuery(c io.Reader) ([]byte, error) {
+	var length [2]byte
+	if _, err := io.ReadFull(c, length[:]); err != nil {
+		return nil, err
+	}
+	query := make([]byte, binary.BigEndian.Uint16(length[:]))
+	if len(query) > maxQuery {
+		return nil, errors.New(noQuery)
+	}
+	_, err := io.ReadFull(c, query)
+	return query, err
 }
 
 // publish opens a port of the host's loopback that leads to the same one inside.

@@ -162,8 +162,18 @@ func (o *Object) ID() json.RawMessage {
 	case value != nil && bytes.IndexByte([]byte(`"-0123456789`), value[0]) < 0:
 		o.Fail(errors.New("the id is neither a string nor a number"))
 		return nil
+	case value != nil && value[0] != '"' && !finite(value):
+		o.Fail(errors.New("the id is too large for a number"))
+		return nil
 	}
 	return value
+}
+
+// finite reports whether a number stays one for a parser that reads a float64: many turn
+// others into infinity, which is no JSON.
+func finite(number json.RawMessage) bool {
+	_, err := strconv.ParseFloat(string(number), 64)
+	return err == nil
 }
 
 // String takes a string.

@@ -41,6 +41,12 @@ func TestMistakes(t *testing.T) {
 		{`{"id":[1]}`, "the id is neither a string nor a number"},
 		{`{"id":true}`, "the id is neither a string nor a number"},
 		{`{"id":null}`, "the id is neither a string nor a number"},
+		{`{"id":1e308}`, ""},
+		{`{"id":1e-400}`, ""},
+		{`{"id":1e400}`, "the id is too large for a number"},
+		{`{"id":-1e309}`, "the id is too large for a number"},
+		{`{"id":1` + strings.Repeat("0", 400) + `}`, "the id is too large for a number"},
+		{`{"id":"1e400"}`, ""},
 		{`{"id":"` + strings.Repeat("x", maxID) + `"}`, "the id is longer than 1024 bytes"},
 	} {
 		o := Parse([]byte(row.line))

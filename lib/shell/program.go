@@ -134,8 +134,8 @@ func (q Question) object() ([]byte, error) {
 		Tool: "pk-bash", Version: programVersion, Display: strings.TrimPrefix(q.Text(), "\n"), Description: oneLine(q.Description),
 		Cwd: visible.Text(q.Where), Fence: q.Fence, Timeout: q.Timeout, SHA256: q.Sum(),
 	}
-	a.InputFor, _ = textOrBase64([]byte(q.Input))
-	a.Command, a.CommandBase64 = textOrBase64([]byte(q.Command))
+	a.InputFor, _ = TextOrBase64([]byte(q.Input))
+	a.Command, a.CommandBase64 = TextOrBase64([]byte(q.Command))
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)

@@ -289,7 +289,7 @@ func (r *Result) JSON() ([]byte, error) {
 	if r.Outcome != Running {
 		rec.ExitStatus = &r.Status
 	}
-	rec.Command, rec.CommandBase64 = textOrBase64([]byte(r.Command))
+	rec.Command, rec.CommandBase64 = TextOrBase64([]byte(r.Command))
 	if r.Signal != 0 {
 		rec.Signal = signalName(r.Signal)
 	}
@@ -298,23 +298,23 @@ func (r *Result) JSON() ([]byte, error) {
 	}
 	for _, m := range r.MovedAside {
 		var moved movedRecord
-		moved.From, moved.FromBase64 = textOrBase64([]byte(m.From))
-		moved.To, moved.ToBase64 = textOrBase64([]byte(m.To))
+		moved.From, moved.FromBase64 = TextOrBase64([]byte(m.From))
+		moved.To, moved.ToBase64 = TextOrBase64([]byte(m.To))
 		rec.MovedAside = append(rec.MovedAside, moved)
 	}
 	for _, f := range r.Fence {
-		f.Path, f.PathBase64 = textOrBase64([]byte(f.Path))
-		f.Word, f.WordBase64 = textOrBase64([]byte(f.Word))
+		f.Path, f.PathBase64 = TextOrBase64([]byte(f.Path))
+		f.Word, f.WordBase64 = TextOrBase64([]byte(f.Word))
 		rec.Fence = append(rec.Fence, f)
 	}
 	if r.ran() || r.Outcome == Running {
-		text, encoded := textOrBase64(r.Output)
+		text, encoded := TextOrBase64(r.Output)
 		rec.Output, rec.OutputBase64, rec.OmittedBytes = &text, encoded, r.Omitted
 	}
 	if r.ran() {
 		ms := r.Duration.Milliseconds()
 		rec.DurationMS, rec.OutputBytes, rec.Folded, rec.Pipeline = &ms, &r.Total, r.Folded, r.Pipeline
-		rec.Log, rec.LogBase64 = textOrBase64([]byte(r.Log))
+		rec.Log, rec.LogBase64 = TextOrBase64([]byte(r.Log))
 	}
 	if r.Event == EventOutput {
 		rec.Outcome, rec.OmittedBytes, rec.SkippedBytes = "", 0, r.Omitted
@@ -349,9 +349,9 @@ func (r *Result) ran() bool {
 	return r.Outcome == Exited || r.Outcome == Signaled || r.Outcome == TimedOut || r.Outcome == Cancelled && r.Duration > 0
 }
 
-// textOrBase64 returns b as text, with bytes that are not UTF-8 replaced; and then
+// TextOrBase64 returns b as text, with bytes that are not UTF-8 replaced; and then
 // also all of it in base64.
-func textOrBase64(b []byte) (text, encoded string) {
+func TextOrBase64(b []byte) (text, encoded string) {
 	if utf8.Valid(b) {
 		return string(b), ""
 	}

@@ -35,41 +35,39 @@ type Found struct {
 	Empty  bool // it has no addresses itself, but there are names below it
 }
 
-// Answer returns the reply to a DNS message, or ok false if none must be sent: to
-// garbage and to replies, so that two servers cannot be made to answer each other
-// forever. The reply is at most 512 bytes long, fits every UDP client and is never
-// truncated. For TCP the caller reads and writes the length before each message.
+// Answer returns the reply to a DNS message, or nil if none must be sent: to garbage and to
+// replies, so that two servers cannot be made to answer each other forever. query is false if
+// the message is no query; the reply, if there is one, says that. The reply is at most 512
+// bytes long, fits every UDP client and is never truncated. For TCP the caller reads and
+// writes the length before each message.
 //
 // lookup is called once for the name in a question, of any type and class. It gets the
-// name in lower case, without a trailing dot. Names that are not host names, that is
-// labels of letters, digits, "-" and "_", do not exist, and lookup is not called.
+// name in lower case, without a trailing dot, and whether the question is for an address.
+// Names that are not host names, that is labels of letters, digits, "-" and "_", do not
+// exist, and lookup is not called.
 //
 // The only records are A and AAAA, of class IN. Other questions about a name that
 // exists have an empty answer: the records HTTPS and SVCB would bring keys for
 // Encrypted Client Hello and addresses that the gate does not know.
-func Answer(query []byte, lookup func(name string) Found) (reply []byte, ok bool) {
+func Answer(message []byte, lookup func(name string, address bool) Found) (reply []byte, query bool) {
 	var p dnsmessage.Parser
-	asked, err := p.Start(query)
+	asked, err := p.Start(message)
 	if err != nil || asked.Response {
 		return nil, false
 	}
 	r := response{header: replyHeader(asked)}
 	if asked.OpCode != opcodeQuery {
-		return r.fail(dnsmessage.RCodeNotImplemented)
+		return r.pack(dnsmessage.RCodeNotImplemented), false
 	}
 	// Of several questions, a server may answer one and a cache note it for another
 	// (RFC 9619: a query has exactly one).
-	if binary.BigEndian.Uint16(query[questionsAt:]) != 1 {
-		return r.fail(dnsmessage.RCodeFormatError)
-	}
-	if err := r.parse(&p); err != nil {
-		return r.fail(dnsmessage.RCodeFormatError)
+	if binary.BigEndian.Uint16(message[questionsAt:]) != 1 || r.parse(&p) != nil {
+		return r.pack(dnsmessage.RCodeFormatError), false
 	}
 	if r.version != 0 {
-		return r.fail(badVersion)
+		return r.pack(badVersion), true
 	}
-	r.find(lookup)
-	return r.pack()
+	return r.pack(r.find(lookup)), true
 }
 
 // replyHeader is the header of a reply, without RCode.
@@ -91,14 +89,7 @@ type response struct {
 	edns     bool                 // the query had an OPT record
 	version  uint8                // of EDNS
 	dnssec   bool                 // the bit DO, which is repeated (RFC 3225, section 3)
-	rcode    dnsmessage.RCode     // with the bits from OPT
 	answer   netip.Addr
-}
-
-// fail makes a reply with an error code and no records.
-func (r *response) fail(code dnsmessage.RCode) ([]byte, bool) {
-	r.rcode = code
-	return r.pack()
 }
 
 // parse reads the question, and the OPT record among the additional ones. dnsmessage
@@ -144,26 +135,28 @@ func (r *response) noteOption(h dnsmessage.ResourceHeader) error {
 	return nil
 }
 
-// find looks up the name. The root exists without a lookup: its non-existence would be
-// that of all names (RFC 8020).
-func (r *response) find(lookup func(string) Found) {
-	name := r.question.Name.String()
+// find looks up the name, and returns the code of the reply. The root exists without a
+// lookup: its non-existence would be that of all names (RFC 8020).
+func (r *response) find(lookup func(string, bool) Found) dnsmessage.RCode {
+	name, kind := r.question.Name.String(), r.question.Type
 	if name == "." {
-		return
+		return dnsmessage.RCodeSuccess
 	}
+	internet := r.question.Class == dnsmessage.ClassINET
 	var found Found
 	if name, ok := hostName(name); ok {
-		found = lookup(name)
+		found = lookup(name, internet && (kind == dnsmessage.TypeA || kind == dnsmessage.TypeAAAA))
 	}
 	switch {
 	case !found.Exists && !found.Empty:
-		r.rcode = dnsmessage.RCodeNameError
-	case !found.Exists || r.question.Class != dnsmessage.ClassINET:
-	case r.question.Type == dnsmessage.TypeA && found.V4.Is4():
+		return dnsmessage.RCodeNameError
+	case !found.Exists || !internet:
+	case kind == dnsmessage.TypeA && found.V4.Is4():
 		r.answer = found.V4
-	case r.question.Type == dnsmessage.TypeAAAA && found.V6.Is6() && found.V6.Zone() == "":
+	case kind == dnsmessage.TypeAAAA && found.V6.Is6() && found.V6.Zone() == "":
 		r.answer = found.V6
 	}
+	return dnsmessage.RCodeSuccess
 }
 
 // hostName returns a name in lower case and without the dot at its end. It accepts only
@@ -179,25 +172,29 @@ func hostName(name string) (string, bool) {
 	return strings.ToLower(name), true
 }
 
-// pack builds the reply. Its names are compressed: the longest one has a question of
-// 255 bytes, an SOA and an OPT record, which is less than 512 bytes.
-func (r *response) pack() ([]byte, bool) {
+// pack builds the reply. The code has the bits of OPT too. The names are compressed: the
+// longest reply has a question of 255 bytes, an SOA and an OPT record, which is less than
+// 512 bytes.
+func (r *response) pack(code dnsmessage.RCode) []byte {
 	m := dnsmessage.Message{Header: r.header}
-	m.RCode = r.rcode & 0xf
+	m.RCode = code & 0xf
 	if r.question != nil {
 		m.Questions = []dnsmessage.Question{*r.question}
 	}
 	switch {
 	case r.answer.IsValid():
 		m.Answers = []dnsmessage.Resource{address(r.question.Name, r.answer)}
-	case r.rcode == dnsmessage.RCodeSuccess || r.rcode == dnsmessage.RCodeNameError:
+	case code == dnsmessage.RCodeSuccess || code == dnsmessage.RCodeNameError:
 		m.Authorities = []dnsmessage.Resource{authority}
 	}
 	if r.edns {
-		m.Additionals = []dnsmessage.Resource{option(r.rcode, r.dnssec)}
+		m.Additionals = []dnsmessage.Resource{option(code, r.dnssec)}
 	}
 	reply, err := m.Pack()
-	return reply, err == nil
+	if err != nil {
+		return nil
+	}
+	return reply
 }
 
 func address(name dnsmessage.Name, a netip.Addr) dnsmessage.Resource {

@@ -31,7 +31,7 @@ import (
 //	tcp HOST:PORT [TEXT]    what comes back, up to the end
 //	tls HOST:PORT NAME      a TLS handshake with another server name
 //	unix PATH               a connection to a socket
-//	udp HOST:PORT           a packet, and what becomes of it
+//	udp HOST:PORT [TEXT]    a packet, and what becomes of it
 //	bulk HOST:PORT          the time for 4 GiB to arrive, in us
 //	upload HOST:PORT        the time for 4 GiB to be sent, in us
 //	pull, push HOST:PORT    the MB/s that arrive, or are sent, in a second
@@ -77,7 +77,7 @@ func act(what, to, text, roots string) (string, error) {
 		}
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(patience))
-		if _, err = c.Write([]byte("x")); err == nil {
+		if _, err = c.Write([]byte(text + "x")); err == nil {
 			_, err = c.Read(make([]byte, 1))
 		}
 		return "answered", err

@@ -398,10 +398,10 @@ func answerNames(c net.PacketConn) {
 		if err != nil {
 			return
 		}
-		reply, ok := answer.Answer(query[:n], func(name string) answer.Found {
+		reply, _ := answer.Answer(query[:n], func(name string, _ bool) answer.Found {
 			return answer.Found{V4: netip.MustParseAddr(Public), Exists: name == inDNS}
 		})
-		if ok {
+		if reply != nil {
 			_, _ = c.WriteTo(reply, from)
 		}
 	}
