@@ -171,7 +171,9 @@ type reviewed struct {
 	BeforeBytes []byte `json:"before_base64"`
 	AfterBytes  []byte `json:"after_base64"`
 	GitDir      string `json:"git_dir"`
+	GitDirBytes []byte `json:"git_dir_base64"`
 	Ref         string `json:"ref"`
+	RefBytes    []byte `json:"ref_base64"`
 	Modes       string `json:"modes"`
 	Stashes     string `json:"stashes"`
 }
@@ -199,6 +201,7 @@ func (o *options) list(ctx *cli.Context) ([]reviewed, error) {
 		}
 		r := &list[n]
 		r.Path, r.Before, r.After = either(r.Path, r.PathBytes), either(r.Before, r.BeforeBytes), either(r.After, r.AfterBytes)
+		r.GitDir, r.Ref = either(r.GitDir, r.GitDirBytes), either(r.Ref, r.RefBytes)
 		if r.Path == "" && r.GitDir == "" {
 			return nil, fmt.Errorf("record %d of %q names no path", n+1, o.from)
 		}

@@ -608,9 +608,10 @@ func TestProtect(t *testing.T) {
 	want := map[string]string{}
 	var roots []string
 	for n := range 8 {
-		root := t.TempDir()
+		root := filepath.Join(t.TempDir(), "no\xffUTF-8")
+		require.NoError(t, os.Mkdir(root, 0o755))
 		roots = append(roots, root)
-		want[filepath.Join(root, "f")] = strconv.Itoa(n)
+		want[filepath.Join(root, "f\xfe")] = strconv.Itoa(n)
 	}
 	for _, root := range roots {
 		for range 4 {
