@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/audit"
 	"pikuri/lib/cli"
@@ -264,8 +267,14 @@ func (w *work) run() error {
 	}
 	items := map[*trial.Root][]trial.Item{}
 	for _, i := range s.Items {
-		if w.from != "" && !w.listed(i, byPath) {
-			continue
+		if w.from != "" {
+			at := filepath.Join(i.Root.Path, i.Path)
+			if _, listed := byPath[at]; !listed {
+				if w.discard || !w.above[at] || i.Op != overlay.Added || !i.New.IsDir() {
+					continue
+				}
+				i.Above = true
+			}
 		}
 		items[i.Root] = append(items[i.Root], i)
 	}
@@ -306,16 +315,6 @@ func (w *work) paths() (paths []string, byPath map[string]reviewed) {
 	return paths, byPath
 }
 
-// listed reports whether a list names an item: itself, or as a directory above that is
-// new. A list names each path.
-func (w *work) listed(i trial.Item, byPath map[string]reviewed) bool {
-	at := filepath.Join(i.Root.Path, i.Path)
-	if _, ok := byPath[at]; ok {
-		return true
-	}
-	return !w.discard && w.above[at] && i.Op == overlay.Added && i.New.IsDir()
-}
-
 // root lands or discards items of one root.
 func (w *work) root(r *trial.Root, items []trial.Item, byPath map[string]reviewed, number int64) error {
 	if len(items) == 0 {
@@ -335,7 +334,9 @@ func (w *work) root(r *trial.Root, items []trial.Item, byPath map[string]reviewe
 	if err != nil {
 		return err
 	}
-	o := trial.ApplyOptions{Overwrite: w.overwrite, DryRun: w.dryRun, Number: number, GitState: filepath.Join(base, session.GitDir), Reviewed: review}
+	umask := unix.Umask(0o077)
+	unix.Umask(umask)
+	o := trial.ApplyOptions{Overwrite: w.overwrite, DryRun: w.dryRun, Number: number, Plain: fs.FileMode(0o777 &^ umask), GitState: filepath.Join(base, session.GitDir), Reviewed: review}
 	return r.Apply(items, o, w.report)
 }
 

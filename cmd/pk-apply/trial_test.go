@@ -854,6 +854,24 @@ var scenes = []scene{
 			assert.Equal(t, 1, status("pk-diff", "--session", sessionName, option), option)
 		}
 	}},
+	{"a directory that nobody has named", "", func(t *testing.T, g *ground) {
+		g.trial(t, `mkdir d e e/f; echo x >d/x; echo x >e/f/x`)
+		list := ""
+		for line := range strings.Lines(g.diff(t, "--json").Stdout) {
+			if strings.Contains(line, `/x"`) {
+				list += line
+			}
+		}
+		g.trial(t, `chmod 2777 d; chmod 777 e; chmod 500 e/f`)
+		apply := g.shell(g.Project, `umask 022; pk-apply --session `+sessionName+` --json --from -`)
+		apply.Stdin = strings.NewReader(list)
+		got := clitest.Finish(t, apply)
+		assert.Zero(t, got.Status, "%s%s", got.Stdout, got.Stderr)
+		assert.Equal(t, "755 d\n755 e\n500 e/f\n", g.host(t, "stat -c '%a %n' d e e/f"))
+		g.changes(t, "P | d/ | stays: set-user-ID, set-group-ID and sticky bits do not land", "P | e/ | 0755 -> 0777")
+		g.lands(t, []string{"e"}, "P | e")
+		assert.Equal(t, "777\n", g.host(t, "stat -c %a e"))
+	}},
 	{"operands", "a: 1; d/a: 1; d/e/a: 1; link => d", func(t *testing.T, g *ground) {
 		g.trial(t, `for f in a d/a d/e/a; do echo 2 >$f; done; mkdir d/n; echo n >d/n/n`)
 		below := g.Command("pk-apply", "--session", sessionName, "-n", "a", "e", "../a")

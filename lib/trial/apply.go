@@ -38,6 +38,10 @@ type ApplyOptions struct {
 	// DryRun changes nothing.
 	DryRun bool
 
+	// Plain bounds the permissions of directories that land because of what is named below
+	// them: nobody has reviewed those that a command has given them.
+	Plain fs.FileMode
+
 	// Number is the number of this landing.
 	Number int64
 
@@ -168,7 +172,7 @@ func (a *applying) land(i Item) {
 	if err != nil && i.New.IsDir() {
 		a.failed[i.Path] = true
 	}
-	if err == nil {
+	if err == nil && (!i.Above || workspacePerm(i.New.Mode)&^a.Plain == 0 && i.New.Mode&0o7000 == 0) { // else its mode is left to land
 		a.done = append(a.done, i)
 	}
 	if !closing || err != nil {
@@ -270,6 +274,9 @@ func (a *applying) entries(ctx context.Context, i Item, closing bool) (old, next
 	}
 	if next, err = i.After(); err != nil {
 		return old, next, err
+	}
+	if i.Above {
+		next.Perm &= a.Plain
 	}
 	if stepOf(i) == stepDirs {
 		next.Perm |= 0o700

@@ -32,6 +32,10 @@ type Item struct {
 	// than they have bytes. It never lands.
 	Unread bool
 
+	// Above reports that Path is a new directory above a path that the user has named, and is
+	// not named itself.
+	Above bool
+
 	// Repository reports that Path is a git directory that the trial has made. It lands as
 	// one that the host's git does not use.
 	Repository bool

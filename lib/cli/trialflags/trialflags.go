@@ -140,7 +140,7 @@ func (o *Options) Select(t *trial.Trial, paths []string, all, parents bool) (*Se
 			for _, at := range wanted.above(filepath.Join(root.Path, i.Path)) {
 				named, used[at] = true, true
 			}
-			if named || parents && i.New.IsDir() && i.Op != overlay.Modified {
+			if i.Above = !named; named || parents && i.New.IsDir() && i.Op != overlay.Modified {
 				s.Items = append(s.Items, i)
 			}
 		}
