@@ -332,12 +332,21 @@ var scenes = []scene{
 		}
 		assert.Equal(t, 1, got.Status)
 		for _, name := range []string{"f", "n", "c"} {
-			assert.Contains(t, got.Stderr, fmt.Sprintf("cannot land %q: it cannot be read", name))
+			assert.Contains(t, got.Stderr, fmt.Sprintf("cannot land %q: it cannot be read: a command has taken the permission", name))
 		}
 		assert.Equal(t, "1", g.read(t, "f"))
 		assert.Equal(t, "2", g.read(t, "d/x"))
 		g.host(t, `test "$(stat -c %a d)" = 555`)
 		assert.Contains(t, g.diff(t).Stdout, "!\tc/\tstays: it cannot be read")
+	}},
+	{"a root that a command has closed", "a: 1", func(t *testing.T, g *ground) {
+		for _, args := range [][]string{{"a"}, {"--discard", "a"}} {
+			g.trial(t, `echo 2 >>a; chmod 0 .`)
+			assert.Contains(t, g.Run(t, "pk-diff").Stdout, "\t1 entry, begun ")
+			got := g.diff(t)
+			assert.Equal(t, "P\t./\tstays: the permissions of a root do not land\nM\ta\n", got.Stdout+got.Stderr)
+			g.lands(t, args, "M | a")
+		}
 	}},
 	{"directories that are opened and closed", "d/x: 1; e/y: 1", func(t *testing.T, g *ground) {
 		g.host(t, "chmod 500 d")

@@ -152,9 +152,7 @@ func (r *Root) openProject() (int, error) {
 }
 
 // openUpper opens the upper layer.
-func (r *Root) openUpper() (int, error) {
-	return fsat.Openat(unix.AT_FDCWD, r.Upper(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-}
+func (r *Root) openUpper() (int, error) { return r.OpenUpper(unix.O_PATH) }
 
 // skip leaves git directories out. Those of the host have layers of their own, and one
 // that the trial has made is one item.
@@ -306,6 +304,9 @@ func (l *listing) movedAbove(dir string) bool {
 
 // refuse returns the reason why a change never lands, or "".
 func (l *listing) refuse(c overlay.Change) string {
+	if errors.Is(c.Err, unix.EACCES) && c.New.Mode != 0 && (c.New.Mode&0o400 == 0 || c.New.IsDir() && c.New.Mode&0o100 == 0) {
+		return "it cannot be read: a command has taken the permission, and chmod u+rwX in the trial gives it back"
+	}
 	if c.Err != nil {
 		return fmt.Sprintf("it cannot be read: %v", c.Err)
 	}

@@ -179,7 +179,7 @@ func Sessions(base string) ([]Summary, error) {
 			if began := time.Unix(0, root.began.Since); s.Began.IsZero() || began.Before(s.Began) {
 				s.Began = began
 			}
-			s.Entries += count(root.Upper(), maxCount-s.Entries)
+			s.Entries += root.entries(maxCount - s.Entries)
 		}
 		layers, err := gitland.Saved(filepath.Join(r.Path(), session.OverlayDir))
 		if err != nil {
@@ -219,7 +219,7 @@ func Holds(dir string) bool {
 			return true
 		}
 		if err != nil {
-			if _, err := os.Lstat(r.Path); errors.Is(err, os.ErrNotExist) && count(r.Upper(), 1) == 0 {
+			if _, err := os.Lstat(r.Path); errors.Is(err, os.ErrNotExist) && r.entries(1) == 0 {
 				continue // the project is gone, and nothing was written
 			}
 			return true
