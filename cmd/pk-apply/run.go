@@ -265,6 +265,9 @@ func (w *work) run() error {
 	for _, path := range s.Outside {
 		w.fail(path, errors.New("it lies in no root of the trial"))
 	}
+	for _, gone := range s.Gone {
+		w.fail(gone.Path, gone)
+	}
 	items := map[*trial.Root][]trial.Item{}
 	for _, i := range s.Items {
 		if w.from != "" {
@@ -349,6 +352,9 @@ func (w *work) discardAll() error {
 	items := map[*trial.Root][]trial.Item{}
 	for _, i := range s.Items {
 		items[i.Root] = append(items[i.Root], i)
+	}
+	for _, gone := range s.Gone {
+		w.ctx.Warn("the changes of the trial of %q are dropped unseen: %v", gone.Path, gone)
 	}
 	for _, r := range s.Refs {
 		w.line("G", r.Name, r.Arrow())

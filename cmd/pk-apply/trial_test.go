@@ -238,6 +238,52 @@ var scenes = []scene{
 		assert.Contains(t, got.Stderr, conflict("d/x", "it has been removed from the project"))
 		sameTree(t, append(before, `"/d/n" 100644 2 `+sum("n\n")), tree(t, g.Project))
 	}},
+	{"one root of two is gone", "a: 1", func(t *testing.T, g *ground) {
+		for _, name := range []string{"/empty", "/q"} {
+			g.Mkdir(t, g.dir+name)
+			g.options = append(g.options, "--writable", g.dir+name)
+		}
+		g.trial(t, `echo 2 >a`)
+		g.in(t, g.dir, `rmdir empty q`)
+		g.changes(t, "M | a")
+		g.lands(t, all, "M | a")
+		g.in(t, g.dir, `mkdir empty q`)
+		g.options = g.options[:2]
+		assert.Contains(t, clitest.Finish(t, g.command("true")).Stderr, "another directory has its place since the trial began")
+	}},
+	{"a root with changes is gone", "a: 1", func(t *testing.T, g *ground) {
+		q := g.dir + "/q"
+		g.in(t, g.dir, `mkdir q; git init -q q; git -C q commit -q --allow-empty -m 1`)
+		g.options = append(g.options, "--writable", q)
+		g.trial(t, `echo 2 >a; echo n >`+q+`/n; git -C `+q+` commit -q --allow-empty -m 2`)
+		g.in(t, g.dir, `mv q was; cp -a was q`)
+		before := manifest(t, q)
+		for _, reason := range []string{"another directory has its place since the trial began", "its directory is not there any more"} {
+			got := g.diff(t)
+			assert.Equal(t, clitest.Outcome{
+				Stdout: "M\ta\n", Status: 125,
+				Stderr: fmt.Sprintf("pk-diff: cannot list the changes of the trial of %q: %s\npk-diff: hint: move the old one back; pk-apply --discard --all drops all changes of the trial\n", q, reason),
+			}, got)
+			assert.Equal(t, clitest.Outcome{Stdout: "M\ta\n", Status: 1}, g.diff(t, "a"))
+			for _, name := range []string{"", "/n", "/.git"} {
+				assert.Equal(t, clitest.Outcome{Stderr: fmt.Sprintf("pk-apply: cannot land %q: %s\n", q, reason), Status: 1}, g.apply(t, q+name))
+			}
+			assert.Equal(t, clitest.Outcome{Stdout: "M\ta\n", Stderr: fmt.Sprintf("pk-apply: cannot land %q: %s\n", q, reason), Status: 1}, g.apply(t, "--all"))
+			if _, err := os.Lstat(q); err == nil {
+				assert.Equal(t, before, manifest(t, q))
+			}
+			g.in(t, g.dir, `rm -rf q`)
+			g.options = g.options[:0]
+			g.trial(t, `echo 3 >a`)
+		}
+		g.in(t, g.dir, `mv was q`)
+		assert.Contains(t, g.diff(t).Stdout, "A\t"+q+"/n\n")
+		g.in(t, g.dir, `mv q was`)
+		got := g.apply(t, "--discard", "--all")
+		assert.Zero(t, got.Status)
+		assert.Equal(t, fmt.Sprintf("pk-apply: warning: the changes of the trial of %q are dropped unseen: its directory is not there any more\n", q), got.Stderr)
+		g.done(t)
+	}},
 	{"project replaced on the host", "d/x: 1", func(t *testing.T, g *ground) {
 		g.trial(t, `echo trial >d/x`)
 		g.in(t, g.dir, `mv project was; cp -a was project`)

@@ -136,7 +136,11 @@ func (l *listing) close() {
 // began.
 func (r *Root) openProject() (int, error) {
 	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, r.Path, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
-	if err != nil {
+	switch err {
+	case nil:
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
+		return -1, &Gone{r.Path, "its directory is not there any more"}
+	default:
 		return -1, &os.PathError{Op: "open", Path: r.Path, Err: err}
 	}
 	var st unix.Stat_t
@@ -146,9 +150,29 @@ func (r *Root) openProject() (int, error) {
 	}
 	if st.Dev != r.began.Dev || st.Ino != r.began.Ino {
 		unix.Close(fd)
-		return -1, &Refusal{"another directory has its place since the trial began", "move the old one back"}
+		return -1, &Gone{r.Path, "another directory has its place since the trial began"}
 	}
 	return fd, nil
+}
+
+// Gone says that a root has not the directory with which the trial began.
+type Gone struct{ Path, Reason string }
+
+func (g *Gone) Error() string { return g.Reason }
+
+// Hint is the advice.
+func (g *Gone) Hint() string {
+	return "move the old one back; pk-apply --discard --all drops all changes of the trial"
+}
+
+// Gone returns nil if the root has the directory with which the trial began, or may have.
+func (r *Root) Gone() *Gone {
+	fd, err := r.openProject()
+	if err == nil {
+		unix.Close(fd)
+	}
+	gone, _ := errors.AsType[*Gone](err)
+	return gone
 }
 
 // openUpper opens the upper layer.

@@ -122,6 +122,12 @@ func (t *Trial) Find(path string) (*Root, string) {
 	return found, path[len(found.Path)+1:]
 }
 
+// Wrote reports whether commands have written to a root, or to a git directory in it, and
+// that has not landed.
+func (t *Trial) Wrote(r *Root) bool {
+	return r.entries(1) > 0 || slices.ContainsFunc(t.Git, func(l *gitland.Layer) bool { return fsat.Within(l.GitDir, r.Path) && hasCommits(l) })
+}
+
 // Protected lists the paths that callers have protected by name, with the rule.
 func (t *Trial) Protected() map[string]string {
 	all := map[string]string{}
@@ -219,8 +225,8 @@ func Holds(dir string) bool {
 			return true
 		}
 		if err != nil {
-			if _, err := os.Lstat(r.Path); errors.Is(err, os.ErrNotExist) && r.entries(1) == 0 {
-				continue // the project is gone, and nothing was written
+			if r.Gone() != nil && r.entries(1) == 0 {
+				continue
 			}
 			return true
 		}
