@@ -60,7 +60,7 @@ func (r *Root) Apply(items []Item, o ApplyOptions, report func(Item, error)) err
 		return err
 	}
 	defer ws.Close()
-	a := &applying{Root: r, ApplyOptions: o, ws: ws, report: report, recovered: map[string]bool{}, failed: map[string]bool{}}
+	a := &applying{Root: r, ApplyOptions: o, ws: ws, report: report, recovered: map[string]bool{}, failed: map[string]bool{}, unlinked: map[[2]uint64]int64{}}
 	if !o.DryRun {
 		a.undo = r.newUndo(o.Number, landedList)
 	}
@@ -119,6 +119,10 @@ type applying struct {
 	recovered map[string]bool // directories searched for remains of a killed landing
 	failed    map[string]bool // directories that did not land
 	done      []Item
+
+	// unlinked are inodes of the project that have lost a name in this landing, and their
+	// ctimes since: another name is no conflict because of that.
+	unlinked map[[2]uint64]int64
 }
 
 // Steps of a landing, in their order.
@@ -299,7 +303,38 @@ func (a *applying) unchanged(i Item) bool {
 	if i.Old.IsDir() {
 		return st.Mode == i.Old.Mode && st.Dev == i.Old.Dev && st.Ino == i.Old.Ino
 	}
-	return st.Mode == i.Old.Mode && st.Dev == i.Old.Dev && st.Ino == i.Old.Ino && st.Ctim.Nano() == i.Old.Ctime.UnixNano()
+	return st.Mode == i.Old.Mode && a.sameCtime(st, i)
+}
+
+// sameCtime reports whether nobody else has changed an inode since an item was listed.
+func (a *applying) sameCtime(st *unix.Stat_t, i Item) bool {
+	now, known := st.Ctim.Nano(), a.unlinked[[2]uint64{st.Dev, st.Ino}]
+	return st.Dev == i.Old.Dev && st.Ino == i.Old.Ino && (now == i.Old.Ctime.UnixNano() || now == known)
+}
+
+// lossOfName begins to watch the inode of an entry with other names. The returned function
+// notes its ctime once the entry is gone, if nothing else has changed.
+func (a *applying) lossOfName(i Item) func() {
+	fd, err := a.openProject()
+	if err != nil {
+		return func() {}
+	}
+	defer unix.Close(fd)
+	old, err := fsat.Kernel().Open(fd, i.Path, unix.O_PATH|unix.O_NOFOLLOW, 0, fsat.Beneath)
+	if err != nil {
+		return func() {}
+	}
+	var before, after unix.Stat_t
+	if unix.Fstat(old, &before) != nil || before.Nlink < 2 || before.Mode&unix.S_IFMT == unix.S_IFDIR || !a.sameCtime(&before, i) {
+		unix.Close(old)
+		return func() {}
+	}
+	return func() {
+		defer unix.Close(old)
+		if unix.Fstat(old, &after) == nil && after.Nlink == before.Nlink-1 && after.Mode == before.Mode && after.Size == before.Size && after.Mtim == before.Mtim {
+			a.unlinked[[2]uint64{after.Dev, after.Ino}] = after.Ctim.Nano()
+		}
+	}
 }
 
 // reviewed compares the change with its reviewed state.
@@ -343,7 +378,9 @@ func (a *applying) swap(ctx context.Context, i Item, old, next workspace.Entry) 
 	if err := a.noteLanded(i.Path, next); err != nil {
 		return err
 	}
+	lost := a.lossOfName(i)
 	err := a.put(ctx, i, old, next)
+	lost()
 	switch {
 	case errors.Is(err, workspace.ErrChanged) && old.Kind == workspace.KindDir && next.Kind != workspace.KindDir:
 		err = &Refused{holdsFiles, true}
