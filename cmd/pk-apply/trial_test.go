@@ -909,6 +909,20 @@ var scenes = []scene{
 			assert.Equal(t, 1, status("pk-diff", "--session", sessionName, option), option)
 		}
 	}},
+	{"a directory in place of a file that is not in the list", "d: 1", func(t *testing.T, g *ground) {
+		g.trial(t, `rm d; mkdir -p d/sub; echo x >d/x; echo y >d/sub/y`)
+		for _, option := range []string{"--dry-run", "--zero"} {
+			apply := g.Command("pk-apply", "--session", sessionName, option, "-z", "--from", "-")
+			apply.Stdin = strings.NewReader("d/x\x00d/sub/y\x00")
+			within := `the project's "d" is no directory: name "d" too, which replaces it`
+			assert.Equal(t, clitest.Outcome{
+				Stderr: "pk-apply: cannot land \"d/sub\": " + within + "\npk-apply: cannot land \"d/sub/y\": its directory \"d/sub\" has not landed\npk-apply: cannot land \"d/x\": " + within + "\n", Status: 1,
+			}, clitest.Finish(t, apply))
+		}
+		assert.Equal(t, "1", g.read(t, "d"))
+		assert.Equal(t, []string{"T | d", "A | d/sub", "A | d/sub/y", "A | d/x"}, columns(g.apply(t, "--dry-run", "--all").Stdout))
+		g.lands(t, all, "T | d", "A | d/sub", "A | d/sub/y", "A | d/x")
+	}},
 	{"a directory that nobody has named", "", func(t *testing.T, g *ground) {
 		g.trial(t, `mkdir d e e/f; echo x >d/x; echo x >e/f/x`)
 		list := ""

@@ -60,7 +60,7 @@ func (r *Root) Apply(items []Item, o ApplyOptions, report func(Item, error)) err
 		return err
 	}
 	defer ws.Close()
-	a := &applying{Root: r, ApplyOptions: o, ws: ws, report: report, recovered: map[string]bool{}, failed: map[string]bool{}, unlinked: map[[2]uint64]int64{}}
+	a := &applying{Root: r, ApplyOptions: o, ws: ws, report: report, recovered: map[string]bool{}, failed: map[string]bool{}, landedDir: map[string]bool{}, unlinked: map[[2]uint64]int64{}}
 	if !o.DryRun {
 		a.undo = r.newUndo(o.Number, landedList)
 	}
@@ -118,6 +118,7 @@ type applying struct {
 	report    func(Item, error)
 	recovered map[string]bool // directories searched for remains of a killed landing
 	failed    map[string]bool // directories that did not land
+	landedDir map[string]bool // directories that have landed, or would
 	done      []Item
 
 	// unlinked are inodes of the project that have lost a name in this landing, and their
@@ -173,8 +174,10 @@ func (a *applying) land(i Item) {
 		return // entries of it have been reported
 	}
 	err := a.try(i, closing)
-	if err != nil && i.New.IsDir() {
+	if i.New.IsDir() && err != nil {
 		a.failed[i.Path] = true
+	} else if i.New.IsDir() {
+		a.landedDir[i.Path] = true
 	}
 	if err == nil && (!i.Above || workspacePerm(i.New.Mode)&^a.Plain == 0 && i.New.Mode&0o7000 == 0) { // else its mode is left to land
 		a.done = append(a.done, i)
@@ -201,6 +204,9 @@ func (a *applying) try(i Item, closing bool) error {
 	}
 	if dir := a.failedAbove(i.Path); dir != "" {
 		return &Refused{Reason: fmt.Sprintf("its directory %q has not landed", dir)}
+	}
+	if dir := path.Dir(i.Path); i.Op == overlay.Added && !a.landedDir[dir] && a.isNoDirectory(dir) {
+		return &Refused{Reason: fmt.Sprintf("the project's %q is no directory: name %q too, which replaces it", dir, dir)}
 	}
 	if a.failed[i.Path] && i.Old.IsDir() && i.Op == overlay.Retyped {
 		return &Refused{holdsFiles, true}
@@ -238,6 +244,17 @@ func (a *applying) failedAbove(rel string) string {
 		}
 	}
 	return ""
+}
+
+// isNoDirectory reports whether the project has something else at a path.
+func (a *applying) isNoDirectory(rel string) bool {
+	fd, err := a.openProject()
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	st, err := lstatBelow(fd, rel)
+	return err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR
 }
 
 // recoverAll recovers the directories in which a killed landing was at work. No entry may be
