@@ -293,3 +293,20 @@ func TestGitKeepsHooksOfTheHost(t *testing.T) {
 	assert.Contains(t, got.Stderr, `programs of the host run ".hk/post-checkout"`)
 	assert.Equal(t, before, g.host(t, "git log --format=%s; git status --porcelain"))
 }
+
+// Paths and names of references are bytes. Those that are not UTF-8 survive in all records.
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	g := newGround(t, clitest.NewBoxInOneRow(t))
+	g.Project = g.dir + "/no\xffUTF-8"
+	g.Mkdir(t, g.Project)
+	g.grow(t, "kept\xff: 1", "a\xff: 1")
+	g.host(t, `git init -q; git add .; git commit -qm 1`)
+	g.trial(t, "true", "--protect", "kept\xff")
+	g.trial(t, "echo 2 >kept\xff; echo 2 >a\xff; git checkout -q -b b\xfe; git commit -q --allow-empty -m one; git checkout -q -b b\xff; git commit -q --allow-empty -m two; git checkout -q main")
+	got := g.applyReviewed(t, g.diff(t, "--json").Stdout)
+	assert.Contains(t, got.Stdout, "protected: option --protect")
+	assert.Equal(t, "1", g.read(t, "kept\xff"))
+	assert.Equal(t, "2", g.read(t, "a\xff"))
+	assert.Equal(t, "one\ntwo\n", g.host(t, "git log --format=%s -1 b\xfe; git log --format=%s -1 b\xff"))
+	g.changes(t, "M | kept\xff | stays: protected: option --protect")
+}

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/audit"
 	"pikuri/lib/cli"
@@ -171,7 +174,9 @@ type reviewed struct {
 	BeforeBytes []byte `json:"before_base64"`
 	AfterBytes  []byte `json:"after_base64"`
 	GitDir      string `json:"git_dir"`
+	GitDirBytes []byte `json:"git_dir_base64"`
 	Ref         string `json:"ref"`
+	RefBytes    []byte `json:"ref_base64"`
 	Modes       string `json:"modes"`
 	Stashes     string `json:"stashes"`
 }
@@ -199,6 +204,7 @@ func (o *options) list(ctx *cli.Context) ([]reviewed, error) {
 		}
 		r := &list[n]
 		r.Path, r.Before, r.After = either(r.Path, r.PathBytes), either(r.Before, r.BeforeBytes), either(r.After, r.AfterBytes)
+		r.GitDir, r.Ref = either(r.GitDir, r.GitDirBytes), either(r.Ref, r.RefBytes)
 		if r.Path == "" && r.GitDir == "" {
 			return nil, fmt.Errorf("record %d of %q names no path", n+1, o.from)
 		}
@@ -259,10 +265,19 @@ func (w *work) run() error {
 	for _, path := range s.Outside {
 		w.fail(path, errors.New("it lies in no root of the trial"))
 	}
+	for _, gone := range s.Gone {
+		w.fail(gone.Path, gone)
+	}
 	items := map[*trial.Root][]trial.Item{}
 	for _, i := range s.Items {
-		if w.from != "" && !w.listed(i, byPath) {
-			continue
+		if w.from != "" {
+			at := filepath.Join(i.Root.Path, i.Path)
+			if _, listed := byPath[at]; !listed {
+				if w.discard || !w.above[at] || i.Op != overlay.Added || !i.New.IsDir() {
+					continue
+				}
+				i.Above = true
+			}
 		}
 		items[i.Root] = append(items[i.Root], i)
 	}
@@ -303,16 +318,6 @@ func (w *work) paths() (paths []string, byPath map[string]reviewed) {
 	return paths, byPath
 }
 
-// listed reports whether a list names an item: itself, or as a directory above that is
-// new. A list names each path.
-func (w *work) listed(i trial.Item, byPath map[string]reviewed) bool {
-	at := filepath.Join(i.Root.Path, i.Path)
-	if _, ok := byPath[at]; ok {
-		return true
-	}
-	return !w.discard && w.above[at] && i.Op == overlay.Added && i.New.IsDir()
-}
-
 // root lands or discards items of one root.
 func (w *work) root(r *trial.Root, items []trial.Item, byPath map[string]reviewed, number int64) error {
 	if len(items) == 0 {
@@ -332,7 +337,9 @@ func (w *work) root(r *trial.Root, items []trial.Item, byPath map[string]reviewe
 	if err != nil {
 		return err
 	}
-	o := trial.ApplyOptions{Overwrite: w.overwrite, DryRun: w.dryRun, Number: number, GitState: filepath.Join(base, session.GitDir), Reviewed: review}
+	umask := unix.Umask(0o077)
+	unix.Umask(umask)
+	o := trial.ApplyOptions{Overwrite: w.overwrite, DryRun: w.dryRun, Number: number, Plain: fs.FileMode(0o777 &^ umask), GitState: filepath.Join(base, session.GitDir), Reviewed: review}
 	return r.Apply(items, o, w.report)
 }
 
@@ -345,6 +352,9 @@ func (w *work) discardAll() error {
 	items := map[*trial.Root][]trial.Item{}
 	for _, i := range s.Items {
 		items[i.Root] = append(items[i.Root], i)
+	}
+	for _, gone := range s.Gone {
+		w.ctx.Warn("the changes of the trial of %q are dropped unseen: %v", gone.Path, gone)
 	}
 	for _, r := range s.Refs {
 		w.line("G", r.Name, r.Arrow())

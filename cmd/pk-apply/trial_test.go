@@ -238,6 +238,52 @@ var scenes = []scene{
 		assert.Contains(t, got.Stderr, conflict("d/x", "it has been removed from the project"))
 		sameTree(t, append(before, `"/d/n" 100644 2 `+sum("n\n")), tree(t, g.Project))
 	}},
+	{"one root of two is gone", "a: 1", func(t *testing.T, g *ground) {
+		for _, name := range []string{"/empty", "/q"} {
+			g.Mkdir(t, g.dir+name)
+			g.options = append(g.options, "--writable", g.dir+name)
+		}
+		g.trial(t, `echo 2 >a`)
+		g.in(t, g.dir, `rmdir empty q`)
+		g.changes(t, "M | a")
+		g.lands(t, all, "M | a")
+		g.in(t, g.dir, `mkdir empty q`)
+		g.options = g.options[:2]
+		assert.Contains(t, clitest.Finish(t, g.command("true")).Stderr, "another directory has its place since the trial began")
+	}},
+	{"a root with changes is gone", "a: 1", func(t *testing.T, g *ground) {
+		q := g.dir + "/q"
+		g.in(t, g.dir, `mkdir q; git init -q q; git -C q commit -q --allow-empty -m 1`)
+		g.options = append(g.options, "--writable", q)
+		g.trial(t, `echo 2 >a; echo n >`+q+`/n; git -C `+q+` commit -q --allow-empty -m 2`)
+		g.in(t, g.dir, `mv q was; cp -a was q`)
+		before := manifest(t, q)
+		for _, reason := range []string{"another directory has its place since the trial began", "its directory is not there any more"} {
+			got := g.diff(t)
+			assert.Equal(t, clitest.Outcome{
+				Stdout: "M\ta\n", Status: 125,
+				Stderr: fmt.Sprintf("pk-diff: cannot list the changes of the trial of %q: %s\npk-diff: hint: move the old one back; pk-apply --discard --all drops all changes of the trial\n", q, reason),
+			}, got)
+			assert.Equal(t, clitest.Outcome{Stdout: "M\ta\n", Status: 1}, g.diff(t, "a"))
+			for _, name := range []string{"", "/n", "/.git"} {
+				assert.Equal(t, clitest.Outcome{Stderr: fmt.Sprintf("pk-apply: cannot land %q: %s\n", q, reason), Status: 1}, g.apply(t, q+name))
+			}
+			assert.Equal(t, clitest.Outcome{Stdout: "M\ta\n", Stderr: fmt.Sprintf("pk-apply: cannot land %q: %s\n", q, reason), Status: 1}, g.apply(t, "--all"))
+			if _, err := os.Lstat(q); err == nil {
+				assert.Equal(t, before, manifest(t, q))
+			}
+			g.in(t, g.dir, `rm -rf q`)
+			g.options = g.options[:0]
+			g.trial(t, `echo 3 >a`)
+		}
+		g.in(t, g.dir, `mv was q`)
+		assert.Contains(t, g.diff(t).Stdout, "A\t"+q+"/n\n")
+		g.in(t, g.dir, `mv q was`)
+		got := g.apply(t, "--discard", "--all")
+		assert.Zero(t, got.Status)
+		assert.Equal(t, fmt.Sprintf("pk-apply: warning: the changes of the trial of %q are dropped unseen: its directory is not there any more\n", q), got.Stderr)
+		g.done(t)
+	}},
 	{"project replaced on the host", "d/x: 1", func(t *testing.T, g *ground) {
 		g.trial(t, `echo trial >d/x`)
 		g.in(t, g.dir, `mv project was; cp -a was project`)
@@ -332,12 +378,21 @@ var scenes = []scene{
 		}
 		assert.Equal(t, 1, got.Status)
 		for _, name := range []string{"f", "n", "c"} {
-			assert.Contains(t, got.Stderr, fmt.Sprintf("cannot land %q: it cannot be read", name))
+			assert.Contains(t, got.Stderr, fmt.Sprintf("cannot land %q: it cannot be read: a command has taken the permission", name))
 		}
 		assert.Equal(t, "1", g.read(t, "f"))
 		assert.Equal(t, "2", g.read(t, "d/x"))
 		g.host(t, `test "$(stat -c %a d)" = 555`)
 		assert.Contains(t, g.diff(t).Stdout, "!\tc/\tstays: it cannot be read")
+	}},
+	{"a root that a command has closed", "a: 1", func(t *testing.T, g *ground) {
+		for _, args := range [][]string{{"a"}, {"--discard", "a"}} {
+			g.trial(t, `echo 2 >>a; chmod 0 .`)
+			assert.Contains(t, g.Run(t, "pk-diff").Stdout, "\t1 entry, begun ")
+			got := g.diff(t)
+			assert.Equal(t, "P\t./\tstays: the permissions of a root do not land\nM\ta\n", got.Stdout+got.Stderr)
+			g.lands(t, args, "M | a")
+		}
 	}},
 	{"directories that are opened and closed", "d/x: 1; e/y: 1", func(t *testing.T, g *ground) {
 		g.host(t, "chmod 500 d")
@@ -853,6 +908,38 @@ var scenes = []scene{
 		for _, option := range []string{"--json", "--patch", "--stat", "--name-only", "-z"} {
 			assert.Equal(t, 1, status("pk-diff", "--session", sessionName, option), option)
 		}
+	}},
+	{"a directory in place of a file that is not in the list", "d: 1", func(t *testing.T, g *ground) {
+		g.trial(t, `rm d; mkdir -p d/sub; echo x >d/x; echo y >d/sub/y`)
+		for _, option := range []string{"--dry-run", "--zero"} {
+			apply := g.Command("pk-apply", "--session", sessionName, option, "-z", "--from", "-")
+			apply.Stdin = strings.NewReader("d/x\x00d/sub/y\x00")
+			within := `the project's "d" is no directory: name "d" too, which replaces it`
+			assert.Equal(t, clitest.Outcome{
+				Stderr: "pk-apply: cannot land \"d/sub\": " + within + "\npk-apply: cannot land \"d/sub/y\": its directory \"d/sub\" has not landed\npk-apply: cannot land \"d/x\": " + within + "\n", Status: 1,
+			}, clitest.Finish(t, apply))
+		}
+		assert.Equal(t, "1", g.read(t, "d"))
+		assert.Equal(t, []string{"T | d", "A | d/sub", "A | d/sub/y", "A | d/x"}, columns(g.apply(t, "--dry-run", "--all").Stdout))
+		g.lands(t, all, "T | d", "A | d/sub", "A | d/sub/y", "A | d/x")
+	}},
+	{"a directory that nobody has named", "", func(t *testing.T, g *ground) {
+		g.trial(t, `mkdir d e e/f; echo x >d/x; echo x >e/f/x`)
+		list := ""
+		for line := range strings.Lines(g.diff(t, "--json").Stdout) {
+			if strings.Contains(line, `/x"`) {
+				list += line
+			}
+		}
+		g.trial(t, `chmod 2777 d; chmod 777 e; chmod 500 e/f`)
+		apply := g.shell(g.Project, `umask 022; pk-apply --session `+sessionName+` --json --from -`)
+		apply.Stdin = strings.NewReader(list)
+		got := clitest.Finish(t, apply)
+		assert.Zero(t, got.Status, "%s%s", got.Stdout, got.Stderr)
+		assert.Equal(t, "755 d\n755 e\n500 e/f\n", g.host(t, "stat -c '%a %n' d e e/f"))
+		g.changes(t, "P | d/ | stays: set-user-ID, set-group-ID and sticky bits do not land", "P | e/ | 0755 -> 0777")
+		g.lands(t, []string{"e"}, "P | e")
+		assert.Equal(t, "777\n", g.host(t, "stat -c %a e"))
 	}},
 	{"operands", "a: 1; d/a: 1; d/e/a: 1; link => d", func(t *testing.T, g *ground) {
 		g.trial(t, `for f in a d/a d/e/a; do echo 2 >$f; done; mkdir d/n; echo n >d/n/n`)

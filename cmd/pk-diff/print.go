@@ -194,14 +194,20 @@ type object struct {
 	Refused     string `json:"refused,omitempty"`
 	Error       string `json:"error,omitempty"`
 	GitDir      string `json:"git_dir,omitempty"`
+	GitDirBytes []byte `json:"git_dir_base64,omitempty"`
 	Ref         string `json:"ref,omitempty"`
+	RefBytes    []byte `json:"ref_base64,omitempty"`
 	Stashes     string `json:"stashes,omitempty"` // SHA-256, for pk-apply
 }
 
 func (p *printer) objects(s *trialflags.Selection) error {
 	lines := cli.JSON(p.out)
 	for _, r := range s.Refs {
-		o := object{Change: "G", GitDir: r.GitDir, Ref: r.Name, Before: r.Old + r.OldTarget, After: r.New + r.Target, Stashes: r.Stashes()}
+		o := object{Change: "G", Stashes: r.Stashes()}
+		o.GitDir, o.GitDirBytes = cli.TextOrBytes(r.GitDir)
+		o.Ref, o.RefBytes = cli.TextOrBytes(r.Name)
+		o.Before, o.BeforeBytes = cli.TextOrBytes(r.Old + r.OldTarget)
+		o.After, o.AfterBytes = cli.TextOrBytes(r.New + r.Target)
 		if err := lines.Encode(o); err != nil {
 			return err
 		}

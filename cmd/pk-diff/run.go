@@ -132,6 +132,10 @@ func (o *options) run(ctx *cli.Context) error {
 		ctx.ReportLine(fmt.Errorf("%q lies in no root of the trial", path))
 		p.trouble = true
 	}
+	for _, gone := range s.Gone {
+		ctx.Report(fmt.Errorf("cannot list the changes of the trial of %q: %w", gone.Path, gone))
+		p.trouble = true
+	}
 	if err := p.print(s); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"pikuri/lib/gate"
+	"pikuri/lib/internal/bytejson"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/setup"
 )
@@ -201,7 +202,7 @@ func (p *Plan) Printable(bwrap Binary, argv []string) ([]string, error) {
 		network.Proxy = gate.Proxy{}
 		job.Net = &network
 	}
-	text, err := setup.Encode(job)
+	text, err := bytejson.Marshal(job)
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}

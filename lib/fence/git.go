@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -530,6 +531,9 @@ func (f *Fence) each(end func(*gitdir.Run) ([]gitdir.Inert, error)) (told []stri
 func gitAdvice(err error) string {
 	if path, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(err, fs.ErrPermission) {
 		return fmt.Sprintf("make it readable: chmod u+rwx %s", shellword.Word(path.Path))
+	}
+	if _, ok := errors.AsType[syscall.Errno](err); ok { // as of a full disk, where a narrower root helps nothing
+		return ""
 	}
 	return "name a narrower root"
 }

@@ -1,7 +1,10 @@
 package fence
 
 import (
+	"errors"
+	"fmt"
 	"io/fs"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -32,5 +35,9 @@ func TestPinnedGit(t *testing.T) {
 // A name that a command has chosen is pasted into a shell.
 func TestAdviceForAShell(t *testing.T) {
 	assert.Equal(t, "make it readable: chmod u+rwx '/p/$(id)'", gitAdvice(&fs.PathError{Op: "open", Path: "/p/$(id)", Err: fs.ErrPermission}))
+	for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.ENOSPC, syscall.EFBIG} {
+		assert.Empty(t, gitAdvice(fmt.Errorf("cannot write the list of git directories: %w", errno)))
+	}
+	assert.Equal(t, "name a narrower root", gitAdvice(errors.New("there are more than 2000000 directories")))
 	assert.Equal(t, "move it out of the repository: git worktree move '/p/`id`' PATH", moveAdvice("/p/`id`"))
 }

@@ -2,7 +2,6 @@ package gitdir
 
 import (
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/internal/bytejson"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/overlay"
 )
@@ -94,7 +94,7 @@ func NoteSubmodules(state, common string, paths []string) error {
 	if n.Paths = slices.Compact(n.Paths); len(n.Paths) == before {
 		return nil
 	}
-	text, err := json.Marshal(n)
+	text, err := bytejson.Marshal(&n)
 	switch {
 	case err != nil:
 		return err
@@ -107,7 +107,7 @@ func NoteSubmodules(state, common string, paths []string) error {
 // readNoted reads a list, which is empty if it is missing.
 func readNoted(file string) (n noted) {
 	text, _ := os.ReadFile(file)
-	_ = json.Unmarshal(text, &n)
+	_ = bytejson.Unmarshal(text, &n)
 	return n
 }
 

@@ -1,12 +1,15 @@
 package gitdir
 
 import (
-	"encoding/json"
+	"bufio"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"pikuri/lib/internal/bytejson"
 )
 
 // SweepLists removes the lists of roots from a state directory that are old, which the next command
@@ -42,7 +45,8 @@ func ofRepository(path string) bool {
 		return false
 	}
 	defer f.Close()
-	if json.NewDecoder(f).Decode(&list) != nil || list.Common == "" {
+	head, err := bufio.NewReader(f).ReadBytes('\n')
+	if err != nil && err != io.EOF || bytejson.Unmarshal(head, &list) != nil || list.Common == "" {
 		return false
 	}
 	_, err = os.Lstat(list.Common)

@@ -17,11 +17,18 @@ func TestSweepLists(t *testing.T) {
 	for name, common := range map[string]string{"links-d": state, "links-e": state + "/gone"} {
 		require.NoError(t, SaveList(filepath.Join(state, listDir, name), fmt.Appendf(nil, `{"common":%q}`+"\nx", common)))
 	}
+	strange := filepath.Join(t.TempDir(), "no\xffUTF-8")
+	require.NoError(t, os.Mkdir(strange, 0o700))
+	require.NoError(t, NoteSubmodules(state, strange, []string{"m\xff", "m\xfe"}))
+	noted := notedFile(state, strange)
+	assert.Equal(t, []string{"m\xfe", "m\xff"}, readNoted(noted).Paths)
 	for _, name := range []string{"links-a", "other", "lists/links-b", "lists/linked-b", "lists/list-c"} {
 		require.NoError(t, SaveList(filepath.Join(state, name), nil))
 	}
 	require.NoError(t, SweepLists(state, func(path string) bool { return true }))
 	var left []string
+	assert.FileExists(t, noted)
+	require.NoError(t, os.Remove(noted))
 	for _, dir := range []string{state, state + "/lists"} {
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +23,7 @@ import (
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/internal/bytejson"
 )
 
 // A Behind is a place to which a link of a commit leads from a protected name or from below
@@ -365,7 +365,7 @@ func LinksOfHistory(in, common string, workTrees, names []string) (list []Behind
 		if other.read != nil && (t.read == nil || !os.SameFile(other.read, t.read)) {
 			t.merge(other, seen, ids()) // another command has saved it meanwhile
 		}
-		if head, err := json.Marshal(t); err == nil {
+		if head, err := bytejson.Marshal(t); err == nil {
 			_ = gitdir.SaveList(file, append(append(head, '\n'), seen.sorted()...)) // without it the next start reads all again
 		}
 	}
@@ -385,7 +385,7 @@ func readHistory(file string) (t *history, ids func() *idSet, close func()) {
 	}
 	in := bufio.NewReader(f)
 	head, err := in.ReadBytes('\n')
-	if err != nil || json.Unmarshal(head, t) != nil {
+	if err != nil || bytejson.Unmarshal(head, t) != nil {
 		t, in = new(history), bufio.NewReader(strings.NewReader(""))
 	}
 	t.read, _ = f.Stat()

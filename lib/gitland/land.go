@@ -152,16 +152,7 @@ func (l *Layer) land(last, tidy bool) error {
 	return errors.Join(err, l.save(out.record))
 }
 
-func (l *Layer) openUpper() (int, error) {
-	info, err := os.Lstat(l.Upper())
-	if err == nil && info.Mode().Perm()&0o700 != 0o700 { // the command has closed it
-		err = os.Chmod(l.Upper(), info.Mode().Perm()|0o700)
-	}
-	if err != nil {
-		return -1, err
-	}
-	return fsat.Openat(unix.AT_FDCWD, l.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-}
+func (l *Layer) openUpper() (int, error) { return l.OpenUpper(unix.O_RDONLY) }
 
 // remove removes the layer of one command.
 func (l *Layer) remove() error {

@@ -7,7 +7,6 @@ package gitland
 import (
 	"bytes"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +21,7 @@ import (
 	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
+	"pikuri/lib/internal/bytejson"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitlock"
 	"pikuri/lib/overlay"
@@ -124,7 +124,7 @@ func OpenOwn(in, gitDir string, plain ...string) (*Layer, error) {
 // Save records the layer in its directory, for Saved. The caller has opened the layer, and
 // holds Starting.
 func (l *Layer) Save() error {
-	text, err := json.Marshal(l)
+	text, err := bytejson.Marshal(l)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
@@ -153,7 +153,7 @@ func Saved(in string) ([]*Layer, error) {
 			return nil, err
 		}
 		l := &Layer{}
-		if err := json.Unmarshal(text, l); err != nil {
+		if err := bytejson.Unmarshal(text, l); err != nil {
 			return nil, fmt.Errorf("cannot read %q: %w", file, err)
 		}
 		list = append(list, l)
@@ -399,7 +399,7 @@ func (l *Layer) empty() error {
 func (l *Layer) load() (r record, err error) {
 	text, err := os.ReadFile(filepath.Join(l.Dir, recordFile))
 	if err == nil {
-		err = json.Unmarshal(text, &r)
+		err = bytejson.Unmarshal(text, &r)
 	} else if exists(filepath.Join(l.Dir, tidyFile)) {
 		r.Phase, err = tidying, nil
 	}
@@ -420,7 +420,7 @@ func (l *Layer) load() (r record, err error) {
 
 func (l *Layer) save(r record) error {
 	gitlock.Step("record")
-	text, err := json.Marshal(r)
+	text, err := bytejson.Marshal(&r)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}

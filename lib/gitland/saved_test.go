@@ -18,7 +18,7 @@ func TestSaved(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, none)
 	var want []string
-	for _, name := range []string{"a", "b[", "c", "d"} {
+	for _, name := range []string{"a", "b[", "c", "d\xff"} {
 		dir := filepath.Join(host, name, ".git")
 		require.NoError(t, os.MkdirAll(dir, 0o700))
 		want = append(want, dir)
@@ -44,5 +44,22 @@ func TestSaved(t *testing.T) {
 		assert.Equal(t, []string{l.GitDir}, l.GitDirs)
 		got = append(got, l.GitDir)
 	}
+	assert.Equal(t, want, got)
+}
+
+// Names of references and of directories are bytes. Two of them that are not UTF-8 stay two.
+func TestRecordKeepsBytes(t *testing.T) {
+	l := &Layer{}
+	l.Dir = t.TempDir()
+	want, err := l.load()
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	want.refs("modules/m\xff")["refs/heads/a\xff"] = "1"
+	want.refs("modules/m\xff")["refs/heads/a\xfe"] = "2"
+	want.began("refs/heads/a\xff", "0")
+	want.Keep, want.Held = []string{"refs/heads/a\xff"}, map[string]int64{"refs/heads/a\xff": 1}
+	want.Place = "/p\xff/.git"
+	require.NoError(t, l.save(want))
+	got, err := l.load()
+	require.NoError(t, err)
 	assert.Equal(t, want, got)
 }

@@ -143,6 +143,15 @@ func (l *Layer) allow(name string) error {
 	return os.Chmod(path, info.Mode()|0o700)
 }
 
+// OpenUpper opens the upper directory. If a command has taken permissions from its owner, it
+// gives them back.
+func (l *Layer) OpenUpper(flags int) (int, error) {
+	if err := l.allow(filepath.Base(l.Upper())); err != nil {
+		return -1, err
+	}
+	return fsat.Openat(unix.AT_FDCWD, l.Upper(), flags|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+}
+
 // OpenLock opens the lock file alone.
 func (l *Layer) OpenLock() error {
 	name := filepath.Join(l.Dir, lockFile)

@@ -24,9 +24,9 @@ import (
 
 	"pikuri/lib/gitdir"
 	"pikuri/lib/gitland"
+	"pikuri/lib/internal/bytejson"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/session"
-	"pikuri/lib/setup"
 )
 
 // Note lists the work to do when a command has ended.
@@ -105,7 +105,7 @@ func Begin(base string, n Note) (*Note, error) {
 	if err := session.MakeDir(unix.AT_FDCWD, dir); err != nil {
 		return nil, fmt.Errorf("cannot make the journal: %w", err)
 	}
-	text, err := setup.Encode(&n)
+	text, err := bytejson.Marshal(&n)
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
@@ -334,7 +334,7 @@ func Others(base string) ([]Note, error) {
 		}
 		var n Note
 		if err == nil {
-			err = setup.Decode(text, &n)
+			err = bytejson.Unmarshal(text, &n)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot read %q in the journal: %w", name.Name(), err)
@@ -469,7 +469,7 @@ func recoverOne(base string, dir int, name string) (r Report, err error) {
 	}
 	text, err := io.ReadAll(n.file)
 	if err == nil {
-		err = setup.Decode(text, n)
+		err = bytejson.Unmarshal(text, n)
 	}
 	if err != nil || int(st.Uid) != os.Geteuid() || st.Nlink != 1 || filepath.Base(n.Session) != n.Session || !strings.HasPrefix(n.Session, session.Prefix) ||
 		n.Tmp != "" && (filepath.Base(n.Tmp) != n.Tmp || !strings.HasPrefix(n.Tmp, session.Prefix)) {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/bytejson"
 	"pikuri/lib/internal/fsat"
 )
 
@@ -254,7 +255,7 @@ func (j *join) mount(s *Joined, lock *os.File) error {
 func (s *Joined) Lay(d *Dir, nsenter string, list []Layered) error {
 	words := make([]string, len(list))
 	for i, l := range list {
-		text, err := json.Marshal(l)
+		text, err := bytejson.Marshal(&l)
 		if err != nil {
 			return fmt.Errorf("internal error: %w", err)
 		}

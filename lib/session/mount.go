@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/bytejson"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/mountinfo"
@@ -82,7 +83,7 @@ func mountAll(args []string, out io.Writer) error {
 		var l Layered
 		if strings.HasPrefix(lower, "/") {
 			answers[i] = m.overlay(lower)
-		} else if err := json.Unmarshal([]byte(lower), &l); err != nil {
+		} else if err := bytejson.Unmarshal([]byte(lower), &l); err != nil {
 			return hidden.ErrOwnUse
 		} else if err := l.mount(); err != nil {
 			answers[i].Refused = err.Error()

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"pikuri/lib/gate"
+	"pikuri/lib/internal/bytejson"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/overlay"
@@ -180,7 +181,7 @@ type Ended struct {
 // decode reads a job.
 func decode(text []byte) (*Job, error) {
 	j := new(Job)
-	if err := Decode(text, j); err != nil {
+	if err := bytejson.Unmarshal(text, j); err != nil {
 		return nil, fmt.Errorf("internal error: %s got a job that it cannot read: %w", option, err)
 	}
 	return j, nil

@@ -38,6 +38,10 @@ type ApplyOptions struct {
 	// DryRun changes nothing.
 	DryRun bool
 
+	// Plain bounds the permissions of directories that land because of what is named below
+	// them: nobody has reviewed those that a command has given them.
+	Plain fs.FileMode
+
 	// Number is the number of this landing.
 	Number int64
 
@@ -56,7 +60,7 @@ func (r *Root) Apply(items []Item, o ApplyOptions, report func(Item, error)) err
 		return err
 	}
 	defer ws.Close()
-	a := &applying{Root: r, ApplyOptions: o, ws: ws, report: report, recovered: map[string]bool{}, failed: map[string]bool{}}
+	a := &applying{Root: r, ApplyOptions: o, ws: ws, report: report, recovered: map[string]bool{}, failed: map[string]bool{}, landedDir: map[string]bool{}, unlinked: map[[2]uint64]int64{}}
 	if !o.DryRun {
 		a.undo = r.newUndo(o.Number, landedList)
 	}
@@ -114,7 +118,12 @@ type applying struct {
 	report    func(Item, error)
 	recovered map[string]bool // directories searched for remains of a killed landing
 	failed    map[string]bool // directories that did not land
+	landedDir map[string]bool // directories that have landed, or would
 	done      []Item
+
+	// unlinked are inodes of the project that have lost a name in this landing, and their
+	// ctimes since: another name is no conflict because of that.
+	unlinked map[[2]uint64]int64
 }
 
 // Steps of a landing, in their order.
@@ -165,10 +174,12 @@ func (a *applying) land(i Item) {
 		return // entries of it have been reported
 	}
 	err := a.try(i, closing)
-	if err != nil && i.New.IsDir() {
+	if i.New.IsDir() && err != nil {
 		a.failed[i.Path] = true
+	} else if i.New.IsDir() {
+		a.landedDir[i.Path] = true
 	}
-	if err == nil {
+	if err == nil && (!i.Above || workspacePerm(i.New.Mode)&^a.Plain == 0 && i.New.Mode&0o7000 == 0) { // else its mode is left to land
 		a.done = append(a.done, i)
 	}
 	if !closing || err != nil {
@@ -193,6 +204,9 @@ func (a *applying) try(i Item, closing bool) error {
 	}
 	if dir := a.failedAbove(i.Path); dir != "" {
 		return &Refused{Reason: fmt.Sprintf("its directory %q has not landed", dir)}
+	}
+	if dir := path.Dir(i.Path); i.Op == overlay.Added && !a.landedDir[dir] && a.isNoDirectory(dir) {
+		return &Refused{Reason: fmt.Sprintf("the project's %q is no directory: name %q too, which replaces it", dir, dir)}
 	}
 	if a.failed[i.Path] && i.Old.IsDir() && i.Op == overlay.Retyped {
 		return &Refused{holdsFiles, true}
@@ -230,6 +244,17 @@ func (a *applying) failedAbove(rel string) string {
 		}
 	}
 	return ""
+}
+
+// isNoDirectory reports whether the project has something else at a path.
+func (a *applying) isNoDirectory(rel string) bool {
+	fd, err := a.openProject()
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	st, err := lstatBelow(fd, rel)
+	return err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR
 }
 
 // recoverAll recovers the directories in which a killed landing was at work. No entry may be
@@ -271,6 +296,9 @@ func (a *applying) entries(ctx context.Context, i Item, closing bool) (old, next
 	if next, err = i.After(); err != nil {
 		return old, next, err
 	}
+	if i.Above {
+		next.Perm &= a.Plain
+	}
 	if stepOf(i) == stepDirs {
 		next.Perm |= 0o700
 	}
@@ -292,7 +320,38 @@ func (a *applying) unchanged(i Item) bool {
 	if i.Old.IsDir() {
 		return st.Mode == i.Old.Mode && st.Dev == i.Old.Dev && st.Ino == i.Old.Ino
 	}
-	return st.Mode == i.Old.Mode && st.Dev == i.Old.Dev && st.Ino == i.Old.Ino && st.Ctim.Nano() == i.Old.Ctime.UnixNano()
+	return st.Mode == i.Old.Mode && a.sameCtime(st, i)
+}
+
+// sameCtime reports whether nobody else has changed an inode since an item was listed.
+func (a *applying) sameCtime(st *unix.Stat_t, i Item) bool {
+	now, known := st.Ctim.Nano(), a.unlinked[[2]uint64{st.Dev, st.Ino}]
+	return st.Dev == i.Old.Dev && st.Ino == i.Old.Ino && (now == i.Old.Ctime.UnixNano() || now == known)
+}
+
+// lossOfName begins to watch the inode of an entry with other names. The returned function
+// notes its ctime once the entry is gone, if nothing else has changed.
+func (a *applying) lossOfName(i Item) func() {
+	fd, err := a.openProject()
+	if err != nil {
+		return func() {}
+	}
+	defer unix.Close(fd)
+	old, err := fsat.Kernel().Open(fd, i.Path, unix.O_PATH|unix.O_NOFOLLOW, 0, fsat.Beneath)
+	if err != nil {
+		return func() {}
+	}
+	var before, after unix.Stat_t
+	if unix.Fstat(old, &before) != nil || before.Nlink < 2 || before.Mode&unix.S_IFMT == unix.S_IFDIR || !a.sameCtime(&before, i) {
+		unix.Close(old)
+		return func() {}
+	}
+	return func() {
+		defer unix.Close(old)
+		if unix.Fstat(old, &after) == nil && after.Nlink == before.Nlink-1 && after.Mode == before.Mode && after.Size == before.Size && after.Mtim == before.Mtim {
+			a.unlinked[[2]uint64{after.Dev, after.Ino}] = after.Ctim.Nano()
+		}
+	}
 }
 
 // reviewed compares the change with its reviewed state.
@@ -336,7 +395,9 @@ func (a *applying) swap(ctx context.Context, i Item, old, next workspace.Entry) 
 	if err := a.noteLanded(i.Path, next); err != nil {
 		return err
 	}
+	lost := a.lossOfName(i)
 	err := a.put(ctx, i, old, next)
+	lost()
 	switch {
 	case errors.Is(err, workspace.ErrChanged) && old.Kind == workspace.KindDir && next.Kind != workspace.KindDir:
 		err = &Refused{holdsFiles, true}

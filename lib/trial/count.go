@@ -2,6 +2,7 @@ package trial
 
 import (
 	"errors"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -12,11 +13,25 @@ import (
 // deeper one is closed meanwhile, and found again as "..".
 const maxHeld = 64
 
-// count counts the entries below a directory, at most most, however deep. It leaves out those
-// of directories that cannot be opened.
-func count(dir string, most int) int {
+// entries counts the entries of the upper layer, at most most. A layer that cannot be opened
+// may have one.
+func (r *Root) entries(most int) int {
+	upper, err := r.openUpper()
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return 0
+	case err != nil:
+		return min(1, most)
+	}
+	defer unix.Close(upper)
+	return count(upper, most)
+}
+
+// count counts the entries below an open directory, at most most, however deep. It leaves
+// out those of directories that cannot be opened.
+func count(dir, most int) int {
 	c := &counting{most: most}
-	top, err := openCounted(unix.AT_FDCWD, dir, 0)
+	top, err := openCounted(dir, ".", 0)
 	if err == nil && most > 0 {
 		_ = c.below(top)
 		top.close()

@@ -32,6 +32,10 @@ type Item struct {
 	// than they have bytes. It never lands.
 	Unread bool
 
+	// Above reports that Path is a new directory above a path that the user has named, and is
+	// not named itself.
+	Above bool
+
 	// Repository reports that Path is a git directory that the trial has made. It lands as
 	// one that the host's git does not use.
 	Repository bool
@@ -132,7 +136,11 @@ func (l *listing) close() {
 // began.
 func (r *Root) openProject() (int, error) {
 	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, r.Path, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
-	if err != nil {
+	switch err {
+	case nil:
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
+		return -1, &Gone{r.Path, "its directory is not there any more"}
+	default:
 		return -1, &os.PathError{Op: "open", Path: r.Path, Err: err}
 	}
 	var st unix.Stat_t
@@ -142,15 +150,33 @@ func (r *Root) openProject() (int, error) {
 	}
 	if st.Dev != r.began.Dev || st.Ino != r.began.Ino {
 		unix.Close(fd)
-		return -1, &Refusal{"another directory has its place since the trial began", "move the old one back"}
+		return -1, &Gone{r.Path, "another directory has its place since the trial began"}
 	}
 	return fd, nil
 }
 
-// openUpper opens the upper layer.
-func (r *Root) openUpper() (int, error) {
-	return fsat.Openat(unix.AT_FDCWD, r.Upper(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+// Gone says that a root has not the directory with which the trial began.
+type Gone struct{ Path, Reason string }
+
+func (g *Gone) Error() string { return g.Reason }
+
+// Hint is the advice.
+func (g *Gone) Hint() string {
+	return "move the old one back; pk-apply --discard --all drops all changes of the trial"
 }
+
+// Gone returns nil if the root has the directory with which the trial began, or may have.
+func (r *Root) Gone() *Gone {
+	fd, err := r.openProject()
+	if err == nil {
+		unix.Close(fd)
+	}
+	gone, _ := errors.AsType[*Gone](err)
+	return gone
+}
+
+// openUpper opens the upper layer.
+func (r *Root) openUpper() (int, error) { return r.OpenUpper(unix.O_PATH) }
 
 // skip leaves git directories out. Those of the host have layers of their own, and one
 // that the trial has made is one item.
@@ -302,6 +328,9 @@ func (l *listing) movedAbove(dir string) bool {
 
 // refuse returns the reason why a change never lands, or "".
 func (l *listing) refuse(c overlay.Change) string {
+	if errors.Is(c.Err, unix.EACCES) && c.New.Mode != 0 && (c.New.Mode&0o400 == 0 || c.New.IsDir() && c.New.Mode&0o100 == 0) {
+		return "it cannot be read: a command has taken the permission, and chmod u+rwX in the trial gives it back"
+	}
 	if c.Err != nil {
 		return fmt.Sprintf("it cannot be read: %v", c.Err)
 	}

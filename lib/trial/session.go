@@ -122,6 +122,12 @@ func (t *Trial) Find(path string) (*Root, string) {
 	return found, path[len(found.Path)+1:]
 }
 
+// Wrote reports whether commands have written to a root, or to a git directory in it, and
+// that has not landed.
+func (t *Trial) Wrote(r *Root) bool {
+	return r.entries(1) > 0 || slices.ContainsFunc(t.Git, func(l *gitland.Layer) bool { return fsat.Within(l.GitDir, r.Path) && hasCommits(l) })
+}
+
 // Protected lists the paths that callers have protected by name, with the rule.
 func (t *Trial) Protected() map[string]string {
 	all := map[string]string{}
@@ -179,7 +185,7 @@ func Sessions(base string) ([]Summary, error) {
 			if began := time.Unix(0, root.began.Since); s.Began.IsZero() || began.Before(s.Began) {
 				s.Began = began
 			}
-			s.Entries += count(root.Upper(), maxCount-s.Entries)
+			s.Entries += root.entries(maxCount - s.Entries)
 		}
 		layers, err := gitland.Saved(filepath.Join(r.Path(), session.OverlayDir))
 		if err != nil {
@@ -219,8 +225,8 @@ func Holds(dir string) bool {
 			return true
 		}
 		if err != nil {
-			if _, err := os.Lstat(r.Path); errors.Is(err, os.ErrNotExist) && count(r.Upper(), 1) == 0 {
-				continue // the project is gone, and nothing was written
+			if r.Gone() != nil && r.entries(1) == 0 {
+				continue
 			}
 			return true
 		}

@@ -5,7 +5,6 @@ package trial
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/bytejson"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/overlay"
 )
@@ -159,7 +159,7 @@ func (r *Root) note(dir int, st *unix.Stat_t, project bool) error {
 }
 
 func (r *Root) save() error {
-	text, err := json.Marshal(r.began)
+	text, err := bytejson.Marshal(&r.began)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
@@ -172,7 +172,7 @@ func (r *Root) load() error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(text, &r.began); err != nil {
+	if err := bytejson.Unmarshal(text, &r.began); err != nil {
 		return fmt.Errorf("cannot read the beginning of the trial: %w", err)
 	}
 	r.Path = r.began.Path

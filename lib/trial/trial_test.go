@@ -608,9 +608,10 @@ func TestProtect(t *testing.T) {
 	want := map[string]string{}
 	var roots []string
 	for n := range 8 {
-		root := t.TempDir()
+		root := filepath.Join(t.TempDir(), "no\xffUTF-8")
+		require.NoError(t, os.Mkdir(root, 0o755))
 		roots = append(roots, root)
-		want[filepath.Join(root, "f")] = strconv.Itoa(n)
+		want[filepath.Join(root, "f\xfe")] = strconv.Itoa(n)
 	}
 	for _, root := range roots {
 		for range 4 {
@@ -653,5 +654,31 @@ func TestHoldsCommitsBelow(t *testing.T) {
 			require.NoError(t, l.Close())
 			assert.Equal(t, row.holds, Holds(filepath.Dir(s.overlays)))
 		})
+	}
+}
+
+// A landing changes the ctime of a file by each name that it takes from it. That is no conflict
+// of the other names; a change of the file by another program is one.
+func TestLandsAllNamesOfAFile(t *testing.T) {
+	for _, changed := range []bool{false, true} {
+		s := newStage(t, "a: 1", "dir/", "gone: 1")
+		for _, name := range []string{"/b", "/dir/c", "/kept"} {
+			require.NoError(t, os.Link(s.project+"/a", s.project+name))
+		}
+		require.NoError(t, os.Link(s.project+"/gone", s.project+"/gone2"))
+		tick(t)
+		require.NoError(t, os.RemoveAll(s.root.Dir)) // the trial begins anew
+		s.command(t, "a: 2", "b: 3", "dir/", "dir/c: whiteout", "gone: whiteout", "gone2: whiteout")
+		items, err := s.root.List(ListOptions{})
+		require.NoError(t, err)
+		want := map[string]bool{"a": true, "b": !changed, "dir/c": !changed, "gone": true, "gone2": true}
+		got := map[string]bool{}
+		require.NoError(t, s.root.Apply(items, ApplyOptions{Number: 1}, func(i Item, err error) {
+			got[i.Path] = err == nil
+			if changed && i.Path == "a" {
+				require.NoError(t, os.WriteFile(s.project+"/kept", []byte("9"), 0o644))
+			}
+		}))
+		assert.Equal(t, want, got)
 	}
 }

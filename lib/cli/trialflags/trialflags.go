@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
 	"pikuri/lib/fence"
@@ -68,6 +70,7 @@ type Selection struct {
 	GitDirs []*gitland.Layer // that are named; without paths all
 	Missing []string         // operands that name no change
 	Outside []string         // operands in no root and no git directory of the trial
+	Gone    []*trial.Gone    // roots that are named, with changes that no directory is left for
 }
 
 // Ref is a change of a reference, or of a file such as the index, in a git directory of
@@ -119,6 +122,15 @@ func (o *Options) Select(t *trial.Trial, paths []string, all, parents bool) (*Se
 		if !all && within[root] == nil {
 			continue
 		}
+		if gone := root.Gone(); gone != nil {
+			for _, abs := range absolute {
+				used[abs] = used[abs] || fsat.Within(abs, root.Path)
+			}
+			if t.Wrote(root) {
+				s.Gone = append(s.Gone, gone)
+			}
+			continue
+		}
 		here := protected.in(root.Path)
 		list := trial.ListOptions{Paths: within[root], Links: o.Links, Names: o.Names != nil, Protected: here.rule, ProtectedBelow: here.below}
 		if all && o.Names != nil {
@@ -140,7 +152,7 @@ func (o *Options) Select(t *trial.Trial, paths []string, all, parents bool) (*Se
 			for _, at := range wanted.above(filepath.Join(root.Path, i.Path)) {
 				named, used[at] = true, true
 			}
-			if named || parents && i.New.IsDir() && i.Op != overlay.Modified {
+			if i.Above = !named; named || parents && i.New.IsDir() && i.Op != overlay.Modified {
 				s.Items = append(s.Items, i)
 			}
 		}
@@ -193,6 +205,9 @@ func (o *operands) above(path string) []string {
 // refs adds the changes of references, of the git directories that paths name.
 func (s *Selection) refs(t *trial.Trial, paths []string, all bool, used map[string]bool) error {
 	for _, l := range t.Git {
+		if root, _ := t.Find(l.GitDir); root != nil && root.Gone() != nil {
+			continue
+		}
 		named := all
 		for _, p := range paths {
 			if fsat.Within(l.GitDir, p) {
@@ -271,6 +286,9 @@ type protection struct {
 func protectedIn(t *trial.Trial) (protectedPaths, error) {
 	var roots []confine.Root
 	for _, r := range t.Roots {
+		if _, err := os.Lstat(r.Path); errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+			continue // nothing lands there
+		}
 		roots = append(roots, confine.Root{Path: r.Path, Writable: true, Dir: true})
 	}
 	named := protectedPaths{}

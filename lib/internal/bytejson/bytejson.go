@@ -1,4 +1,10 @@
-package setup
+// Package bytejson is JSON for pk's own records and messages, which hold paths, arguments
+// and names of references. These are bytes, and encoding/json replaces bytes that are not
+// UTF-8.
+//
+// A string with such bytes is base64 behind a NUL: no path, argument or name of a
+// reference begins with a NUL.
+package bytejson
 
 import (
 	"bytes"
@@ -9,34 +15,31 @@ import (
 	"unicode/utf8"
 )
 
-// JSON replaces bytes that are not UTF-8, and paths and arguments are bytes. A
-// string that holds such bytes travels as base64 behind a NUL, which no path and
-// no argument can hold.
-const base64Mark = "\x00"
+const mark = "\x00"
 
-// Encode is json.Marshal that keeps every byte of a string. v points to the value to
-// encode.
-func Encode(v any) ([]byte, error) {
+// Marshal is json.Marshal that keeps every byte of a string, in keys of maps too. v points
+// to the value to encode.
+func Marshal(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
-	if err != nil || !bytes.Contains(text, []byte(`\ufffd`)) { // json writes the other bytes so
+	if err != nil || !bytes.Contains(text, []byte(`\ufffd`)) && !bytes.Contains(text, []byte(`\u0000`)) { // json writes the other bytes so
 		return text, err
 	}
 	return json.Marshal(mapped(reflect.ValueOf(v), func(s string) string {
-		if utf8.ValidString(s) {
+		if utf8.ValidString(s) && !strings.HasPrefix(s, mark) {
 			return s
 		}
-		return base64Mark + base64.StdEncoding.EncodeToString([]byte(s))
+		return mark + base64.StdEncoding.EncodeToString([]byte(s))
 	}).Interface())
 }
 
-// Decode is the reverse of Encode.
-func Decode(text []byte, v any) error {
+// Unmarshal is the reverse of Marshal.
+func Unmarshal(text []byte, v any) error {
 	if err := json.Unmarshal(text, v); err != nil || !bytes.Contains(text, []byte(`\u0000`)) {
 		return err
 	}
 	var failed error
 	decoded := mapped(reflect.ValueOf(v), func(s string) string {
-		coded, ok := strings.CutPrefix(s, base64Mark)
+		coded, ok := strings.CutPrefix(s, mark)
 		if !ok {
 			return s
 		}
@@ -74,6 +77,13 @@ func mapped(v reflect.Value, replace func(string) string) reflect.Value {
 			out.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
 			for i := range v.Len() {
 				out.Index(i).Set(mapped(v.Index(i), replace))
+			}
+		}
+	case reflect.Map:
+		if !v.IsNil() {
+			out.Set(reflect.MakeMap(v.Type()))
+			for key, value := range v.Seq2() {
+				out.SetMapIndex(mapped(key, replace), mapped(value, replace))
 			}
 		}
 	}
