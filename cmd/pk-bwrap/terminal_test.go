@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +23,8 @@ type shellSession struct {
 	*clitest.Box
 	fd    int
 	user  *os.File // the user's side of the terminal
+	shell *exec.Cmd
+	close func() // the terminal
 	shown bytes.Buffer
 }
 
@@ -33,7 +36,7 @@ func newShell(t *testing.T) *shellSession {
 	notIgnored(t)
 	b := clitest.NewBox(t)
 	user, tty := clitest.Terminal(t)
-	fd, err := unix.Dup(int(user.Fd()))
+	fd, err := unix.FcntlInt(user.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	require.NoError(t, err)
 	require.NoError(t, unix.SetNonblock(fd, true)) // for deadlines
 	s := &shellSession{Box: b, fd: fd, user: os.NewFile(uintptr(fd), "terminal")}
@@ -44,6 +47,7 @@ func newShell(t *testing.T) *shellSession {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, cmd.Start())
 	tty.Close()
+	s.shell, s.close = cmd, func() { s.user.Close(); user.Close() }
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // killed
@@ -135,15 +139,36 @@ func TestJobThatComesToTheForeground(t *testing.T) {
 	s.wait(t, "ready:")
 	require.Contains(t, s.run(t, "bg"), "pk-bwrap")
 	s.typed(t, "fg\n")
-	s.typed(t, "hi\n")
+	s.typed(t, "hi\r")
 	s.wait(t, "got hi")
 	s.wait(t, "ready:")
 	s.typed(t, "pk-bwrap -- "+command+" &\n")
 	s.wait(t, "begun")
 	s.typed(t, "fg\n")
-	s.typed(t, "ho\n")
+	s.typed(t, "ho\r") // the shell reads its own lines in modes in which this key ends none
 	s.wait(t, "got ho")
 	s.wait(t, "ready:")
+}
+
+// A reader in the background gets no signal when its terminal goes, and sees its end.
+func TestTerminalOfAJobGoes(t *testing.T) {
+	s := newShell(t)
+	s.typed(t, `pk-bwrap -- sh -c 'echo be""gun; cat' &`+"\n")
+	s.wait(t, "begun")
+	s.typed(t, "echo process=$!.\n")
+	s.wait(t, "process=")
+	pid, err := strconv.Atoi(s.wait(t, "."))
+	require.NoError(t, err)
+	process, err := unix.PidfdOpen(pid, 0)
+	require.NoError(t, err)
+	defer unix.Close(process)
+	s.typed(t, "exit\n")
+	_ = s.shell.Wait() // with any status
+	s.close()
+	ended := []unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}
+	n, err := unix.Poll(ended, int(shownTime.Milliseconds()))
+	require.NoError(t, err)
+	require.Equal(t, 1, n, "it has ended")
 }
 
 // As editors, pagers and agents do when the suspend key is typed, which they read as any other.

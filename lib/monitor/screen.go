@@ -53,12 +53,8 @@ func newScreen(s *Sandbox, streams [3]*os.File, suspend, idle func()) *screen {
 			c.out = numberOf(f)
 		}
 	}
-	at := max(c.in, c.out)
-	if c.in >= 0 {
-		at = c.in
-	}
-	if c.modes, _ = unix.IoctlGetTermios(at, unix.TCGETS); c.modes != nil {
-		_ = unix.IoctlSetTermios(c.master, unix.TCSETS, c.modes)
+	if c.in < 0 {
+		c.adopt(c.out)
 	}
 	c.resize()
 	if unix.Pipe2(c.wake[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
@@ -71,6 +67,13 @@ func newScreen(s *Sandbox, streams [3]*os.File, suspend, idle func()) *screen {
 		go c.read()
 	}
 	return c
+}
+
+// adopt gives the sandbox's terminal the modes of the caller's.
+func (c *screen) adopt(from int) {
+	if c.modes, _ = unix.IoctlGetTermios(from, unix.TCGETS); c.modes != nil {
+		_ = unix.IoctlSetTermios(c.master, unix.TCSETS, c.modes)
+	}
 }
 
 // The times after input or output at which a command is looked for that has stopped itself.
@@ -110,6 +113,9 @@ func (c *screen) activate() {
 		return
 	}
 	c.active = true
+	if c.modes == nil { // before, they may be those in which a shell reads a line
+		c.adopt(c.in)
+	}
 	if c.out >= 0 && c.modes != nil {
 		raw := *c.modes
 		raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
@@ -186,12 +192,18 @@ func (c *screen) forCaller(output []byte) []byte {
 // shell sends no signal to a job that runs.
 const lookAgain = 100
 
-// read copies input while this process is in the foreground.
+// read copies input while this process is in the foreground. At the end of the caller's terminal it types the key
+// that ends input.
 func (c *screen) read() {
+	defer c.endInput()
 	buf := make([]byte, 4096)
 	for {
 		fds, wait := []unix.PollFd{{Fd: int32(c.wake[0]), Events: unix.POLLIN}}, -1
 		c.mu.Lock()
+		if _, err := unix.IoctlGetInt(c.in, unix.TIOCGPGRP); err == unix.EIO {
+			c.mu.Unlock()
+			return // a process in the background gets no SIGHUP
+		}
 		c.active = c.active && inForeground(c.in)
 		if !c.rests {
 			c.activate()
@@ -217,11 +229,18 @@ func (c *screen) read() {
 		case err != nil || n == 0 && fds[1].Revents&unix.POLLHUP != 0:
 			return
 		case n == 0: // the caller typed the end of the file
-			writeAll(c.master, []byte{c.modes.Cc[unix.VEOF]})
+			c.endInput()
 		default:
 			c.enter(buf[:n])
 			c.busy()
 		}
+	}
+}
+
+// endInput types the key that ends input, where that has an effect.
+func (c *screen) endInput() {
+	if modes, err := unix.IoctlGetTermios(c.master, unix.TCGETS); err == nil && modes.Lflag&unix.ICANON != 0 {
+		writeAll(c.master, []byte{modes.Cc[unix.VEOF]})
 	}
 }
 
