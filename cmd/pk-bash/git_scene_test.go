@@ -741,6 +741,18 @@ func TestHeadThatLandsFirst(t *testing.T) {
 	assert.Equal(t, "o\nr\nmain\n", g.host(t, g.Project, "git log -1 --format=%s own; git log -1 --format=%s; git symbolic-ref --short HEAD"))
 }
 
+// HEAD moves, and the index is as the user has staged it.
+func TestHeadThatMovesAlone(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "echo s >>a.txt; git commit -qam s; echo t >>a.txt; git add a.txt")
+	assert.NotContains(t, g.fence(t, "git reset -q --soft HEAD~1").Stderr, "stays")
+	assert.Equal(t, "M  a.txt\nsubmodule\n", g.host(t, g.Project, "git status --porcelain -- a.txt; git log -1 --format=%s"))
+	g.host(t, g.Project, "git branch there; git checkout -q --orphan none; echo u >>a.txt; git add a.txt")
+	assert.NotContains(t, g.fence(t, "git branch -M there").Stderr, "stays")
+	assert.Equal(t, "refs/heads/there\nM  a.txt\n", g.host(t, g.Project, "git symbolic-ref HEAD; git status --porcelain -- a.txt"))
+}
+
 // A commit that does not land, or is missing, holds back what follows it and nothing else.
 func TestBranchBesideOneThatDoesNotLand(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

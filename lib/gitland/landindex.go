@@ -492,7 +492,7 @@ func (n *landing) staleIndex(changes []refs.Change) (why string, err error) {
 		}
 	}
 	fit, err := n.fit()
-	if err != nil || fit && n.layer.sameIndex(n.git) {
+	if err != nil || fit && n.layer.sameIndex(n.git) || n.isSoft(ids) {
 		return "", err
 	}
 	h, err := readHostIndex(n.git, n.repo.hexLen())
@@ -524,6 +524,13 @@ func (n *landing) staleIndex(changes []refs.Change) (why string, err error) {
 		}
 	}
 	return "", nil
+}
+
+// isSoft reports whether HEAD moves to some commits alone, as by git reset --soft: the command has written no index,
+// and the user has not either.
+func (n *landing) isSoft(ids []string) bool {
+	return n.indexes() == nil && n.mine.known && n.layer.sameIndex(n.git) &&
+		!slices.ContainsFunc(ids, func(id string) bool { return n.treeOf(id) != n.treeOf(n.mine.id) })
 }
 
 // fit reports whether the command's index, if it has one, may land.
