@@ -250,7 +250,7 @@ func (s *session) describeNetwork(p *bwrap.Plan, d *described, most int) (text s
 	return text + ". Each command has a loopback of its own."
 }
 
-// describeEnvironment describes what the options add to the variables that are always there.
+// describeEnvironment describes the variables that the options add.
 func describeEnvironment(p bwrap.EnvPolicy, most int) string {
 	names := p.Pass
 	for _, set := range p.Set {
@@ -266,7 +266,7 @@ func describeEnvironment(p bwrap.EnvPolicy, most int) string {
 	return ""
 }
 
-// describeSystem describes what the options change for system calls.
+// describeSystem describes the effects of the options on system calls.
 func describeSystem(f *sandboxflags.Fence, most int) string {
 	var all []string
 	if len(f.PassFDs) > 0 {

@@ -753,7 +753,7 @@ func TestHeadThatMovesAlone(t *testing.T) {
 	assert.Equal(t, "refs/heads/there\nM  a.txt\n", g.host(t, g.Project, "git symbolic-ref HEAD; git status --porcelain -- a.txt"))
 }
 
-// A commit that does not land, or is missing, holds back what follows it and nothing else.
+// A commit that does not land, or is missing, holds back the commits after it alone.
 func TestBranchBesideOneThatDoesNotLand(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	for name, bad := range map[string]string{

@@ -585,7 +585,7 @@ func TestOperationsThatAreRefused(t *testing.T) {
 	assert.NoError(t, h.close())
 }
 
-// A client gets the paths of the answer to hello whole, also those that are not UTF-8.
+// A client gets the paths of the answer to hello whole, UTF-8 or not.
 func TestHelloOfAProjectInBytes(t *testing.T) {
 	b := clitest.NewBox(t)
 	top := b.Home + "/p\xff"

@@ -203,7 +203,7 @@ func (ctx *Context) Report(err error) {
 // commands that answer many records, so that lines can be counted.
 func (ctx *Context) ReportLine(err error) { ctx.line("%s", oneLine(err)) }
 
-// oneLine is the text of an error, with those that errors.Join has joined on one line.
+// oneLine is the text of an error on one line, where errors.Join has several.
 func oneLine(err error) string {
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		joined, ok := e.(interface{ Unwrap() []error })

@@ -293,7 +293,7 @@ func (l *Layer) hasLanded(r *record, rel string) bool {
 }
 
 // finish tidies a layer whose record asks for it, and reports the files that stay. said are the lines of the landing;
-// what these do not say any more is told again when it stays the next time. They are nil if it is not known.
+// others of the same kind are forgotten, so that they are told again. They are nil if it is not known.
 func (l *Layer) finish(s *record, said []string) error {
 	upper, err := l.openUpper()
 	if err != nil {

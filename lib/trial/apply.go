@@ -38,8 +38,8 @@ type ApplyOptions struct {
 	// DryRun changes nothing.
 	DryRun bool
 
-	// Plain bounds the permissions of directories that land because of what is named below
-	// them: nobody has reviewed those that a command has given them.
+	// Plain bounds the permissions of directories that land because of a named path below
+	// them: nobody has reviewed those of the command.
 	Plain fs.FileMode
 
 	// Number is the number of this landing.
