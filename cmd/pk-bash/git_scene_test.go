@@ -786,6 +786,7 @@ func TestWhatStaysIsToldOnce(t *testing.T) {
 		assert.Empty(t, run(":"))
 		assert.NotContains(t, run("echo y >.git/hooks/pre-commit; git commit -q --allow-empty -m x"), hooks)
 		run("rm -f .git/hooks/pre-commit; rmdir .git/hooks")
+		assert.Contains(t, run("mkdir -p .git/hooks; echo z >.git/hooks/pre-push"), hooks, "it is another one")
 	}
 }
 

@@ -229,7 +229,7 @@ func (l *Layer) tidyUp(out *landed) error {
 	if err != nil {
 		return err
 	}
-	return l.finish(&out.record, slices.Concat([]string{}, out.said))
+	return l.finish(&out.record, append([]string{}, out.said...))
 }
 
 // unpack gives references that stay files of their own, as packed-refs does not stay.

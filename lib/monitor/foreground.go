@@ -139,7 +139,7 @@ func (f *Foreground) pass(s *Sandbox, sig syscall.Signal) {
 }
 
 // suspend stops the command, and then this process, as the terminal would have
-// done. The process group of the command is orphaned: SIGTSTP would not stop it.
+// done. SIGTSTP would not stop a process group that is orphaned.
 func (f *Foreground) suspend(s *Sandbox) {
 	f.stopping.Lock()
 	defer f.stopping.Unlock()
