@@ -294,7 +294,7 @@ func TestGitKeepsHooksOfTheHost(t *testing.T) {
 	assert.Equal(t, before, g.host(t, "git log --format=%s; git status --porcelain"))
 }
 
-// Paths and names of references are bytes. Those that are not UTF-8 survive in all records.
+// Paths and names of references are bytes. Not only UTF-8 survives in all records.
 func TestNamesThatAreNotUTF8(t *testing.T) {
 	g := newGround(t, clitest.NewBoxInOneRow(t))
 	g.Project = g.dir + "/no\xffUTF-8"

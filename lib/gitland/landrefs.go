@@ -321,7 +321,7 @@ func (n *landing) inherits(changes []refs.Change) (why string, err error) {
 	return "", nil
 }
 
-// headsThen lists the commits that changes may give the host's HEAD. One that is refused or missing cannot be read.
+// headsThen lists the commits that changes may give the host's HEAD. A refused or missing commit cannot be read.
 func (n *landing) headsThen(changes []refs.Change) (ids []string) {
 	_, branch, others := leads(n.host)
 	for _, c := range changes {

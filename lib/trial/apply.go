@@ -39,7 +39,7 @@ type ApplyOptions struct {
 	DryRun bool
 
 	// Plain bounds the permissions of directories that land because of a named path below
-	// them: nobody has reviewed those of the command.
+	// them: a review has not seen those of the command.
 	Plain fs.FileMode
 
 	// Number is the number of this landing.
@@ -323,7 +323,7 @@ func (a *applying) unchanged(i Item) bool {
 	return st.Mode == i.Old.Mode && a.sameCtime(st, i)
 }
 
-// sameCtime reports whether nobody else has changed an inode since an item was listed.
+// sameCtime reports whether an inode has had no change but this landing's since an item was listed.
 func (a *applying) sameCtime(st *unix.Stat_t, i Item) bool {
 	now, known := st.Ctim.Nano(), a.unlinked[[2]uint64{st.Dev, st.Ino}]
 	return st.Dev == i.Old.Dev && st.Ino == i.Old.Ino && (now == i.Old.Ctime.UnixNano() || now == known)
