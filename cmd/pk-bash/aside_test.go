@@ -22,10 +22,7 @@ func TestForbiddenNameOfTwoCommands(t *testing.T) {
 	c.until(two, "up")
 	b.Write(t, b.Project+"/go", "")
 	for _, job := range []string{one, two} {
-		a := c.ask(`{"op":"read","job":%q,"wait_ms":300000}`, job)
-		for a["outcome"] == "running" {
-			a = c.ask(`{"op":"read","job":%q,"wait_ms":300000}`, job)
-		}
+		a := c.wait(job)
 		assert.Len(t, a["moved_aside"], 1, "%v", a)
 	}
 	assert.NoFileExists(t, b.Project+"/secret")

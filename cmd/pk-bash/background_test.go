@@ -251,7 +251,7 @@ func TestPlantedAgain(t *testing.T) {
 		awaitFile(t, filepath.Join(b.Project, name+"-on"))
 		return func() {
 			b.Write(t, filepath.Join(b.Project, name+"-go"), "")
-			got := c.ask(`{"op":"read","job":%q,"wait_ms":300000}`, job)
+			got := c.wait(job)
 			assert.Equal(t, "exited", got["outcome"])
 			assert.NotEmpty(t, got["moved_aside"])
 			assert.NoFileExists(t, b.Project+"/.mcp.json")

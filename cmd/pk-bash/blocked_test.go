@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -234,7 +233,7 @@ func TestBlockedAfterInput(t *testing.T) {
 		if input != "" {
 			c.type_(job, `"input":"`+input+`\n","eof":true`, "denied")
 		}
-		fence, _ := c.begin(fmt.Sprintf(`{"op":"read","job":%q,"wait_ms":60000}`, job))()["fence"].([]any)
+		fence, _ := c.wait(job)["fence"].([]any)
 		assert.Len(t, fence, want, command)
 	}
 	assert.NoError(t, c.close())

@@ -162,6 +162,15 @@ func (c *client) after(seen, job, text string) (string, map[string]any) {
 	return seen, last
 }
 
+// wait reads a job until it has ended. A single read may be answered by its output, before that.
+func (c *client) wait(job string) (last map[string]any) {
+	c.t.Helper()
+	for last = c.ask(`{"op":"read","job":%q,"wait_ms":300000}`, job); last["outcome"] == "running"; {
+		last = c.ask(`{"op":"read","job":%q,"wait_ms":300000}`, job)
+	}
+	return last
+}
+
 // close ends the input, and waits for the end of the loop.
 func (c *client) close() error {
 	c.in.Close()
@@ -198,7 +207,7 @@ func TestJobHasATerminal(t *testing.T) {
 	c.type_(job, `"input":"\u0003"`, "status 3")
 	c.type_(job, `"input":"echo\n"`, "echo\necho\n")
 	c.type_(job, `"eof":true`, "bye")
-	assert.Equal(t, "exited", c.begin(fmt.Sprintf(`{"op":"read","job":%q,"wait_ms":60000}`, job))()["outcome"])
+	assert.Equal(t, "exited", c.wait(job)["outcome"])
 	assert.Contains(t, c.ask(`{"op":"resize","job":%q,"rows":1,"cols":1}`, job)["error"], "has ended")
 	assert.NoError(t, c.close())
 }
@@ -718,7 +727,8 @@ func TestInputInOrder(t *testing.T) {
 		a := answer()
 		assert.NotEqual(t, "refused", a["outcome"], a)
 	}
-	assert.Equal(t, want.String(), c.ask(`{"op":"read","job":%q,"since":0,"wait_ms":60000}`, job)["output"])
+	c.wait(job)
+	assert.Equal(t, want.String(), c.ask(`{"op":"read","job":%q,"since":0}`, job)["output"])
 	assert.NoError(t, c.close())
 }
 

@@ -314,7 +314,7 @@ func TestOneSetUpProgram(t *testing.T) {
 		pid, err := strconv.Atoi(filepath.Base(programs[0]))
 		require.NoError(t, err)
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-		last := c.ask(`{"op":"read","job":%q,"wait_ms":300000}`, second)
+		last := c.wait(second)
 		assert.Equal(t, []any{"signaled", "SIGKILL"}, []any{last["outcome"], last["signal"]})
 		assert.Equal(t, "hi\n", c.ask(`{"command":"echo hi"}`)["output"])
 		require.NoError(t, c.close())
