@@ -386,7 +386,7 @@ func TestUmask(t *testing.T) {
 		"077": "",
 	} {
 		cmd := b.Command("pk-bwrap", "--", "true")
-		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "umask " + mask + `; exec "$0" -- true`, cmd.Path}
+		cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", "umask " + mask + `; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
 		out, _ := cmd.CombinedOutput()
 		assert.Equal(t, want, string(out))
 	}
