@@ -2,7 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -64,4 +68,61 @@ func TestWhatAppearsIsMovedAside(t *testing.T) {
 		require.Len(t, result.Git, 1)
 		assert.Contains(t, result.Git[0], b.Project+"/.git/hooks")
 	}
+}
+
+// A monitor is killed. Without another command, the repository that its command has made is inert
+// soon, and what it has planted is gone. The next command tells of both, once.
+func TestKilledMonitorLeavesTheHostSafe(t *testing.T) {
+	b := clitest.NewBoxInEveryRow(t)
+	b.Mkdir(t, b.Home+"/.cache/pip") // a cache makes a keeper
+	const command = "git init -q made; echo x >.envrc; touch on; sleep 1000"
+	for name, prepare := range map[string]func() *exec.Cmd{
+		"pk-bash":               func() *exec.Cmd { return b.Command("pk-bash", "-y", command) },
+		"pk-bash, in a session": func() *exec.Cmd { return b.Command("pk-bash", "-y", "--session", "killed", command) },
+		"pk-bash, with a gate": func() *exec.Cmd {
+			return b.Command("pk-bash", "-y", "--net", "allow", "--allow-host", "example.com", command)
+		},
+		"pk-bwrap": func() *exec.Cmd { return b.Command("pk-bwrap", "--", "sh", "-c", command) },
+		"pk-bash, a loop": func() *exec.Cmd {
+			cmd := b.Command("pk-bash", "-y", "--loop")
+			in, err := cmd.StdinPipe()
+			require.NoError(t, err)
+			_, err = fmt.Fprintf(in, "{\"op\":\"start\",\"command\":%q}\n{\"op\":\"start\",\"command\":\"sleep 1000\"}\n", command)
+			require.NoError(t, err)
+			return cmd
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 2 {
+				cmd := prepare()
+				require.NoError(t, cmd.Start())
+				awaitFile(t, b.Project+"/on")
+				require.NoError(t, cmd.Process.Kill())
+				_ = cmd.Wait()
+				awaitDisarmed(t, b)
+				assert.NoDirExists(t, b.Project+"/made/.git")
+				assert.NoFileExists(t, b.Project+"/.envrc")
+				got := b.Run(t, "pk-bash", "-y", "--raw", "ls -A made; rm -r made on")
+				assert.Equal(t, ".git\n", got.Stdout)
+				assert.Regexp(t, `^pk-bash: warning: "[^"]*/\.envrc" was left by a command that was killed, and is now "[^"]*"\npk-bash: warning: git: the repository "[^"]*/made", which a killed command has made, works in the sandbox alone until: pk-fs git-adopt \S*\n$`, got.Stderr)
+				assert.Empty(t, b.Run(t, "pk-bash", "-y", "--raw", "true").Stderr)
+			}
+		})
+	}
+}
+
+// awaitDisarmed waits until a killed monitor's work is done as far as the host's safety needs it:
+// the notes of its repositories and of what it had to look for are gone or have no sandbox.
+func awaitDisarmed(t *testing.T, b *clitest.Box) {
+	t.Helper()
+	base := b.Home + "/.cache/pikuri"
+	require.Eventually(t, func() bool {
+		notes, err := filepath.Glob(base + "/git/run-*")
+		require.NoError(t, err)
+		return len(notes) == 0
+	}, minute, tick)
+	journal, err := os.Open(base + "/journal")
+	require.NoError(t, err)
+	defer journal.Close()
+	require.NoError(t, syscall.Flock(int(journal.Fd()), syscall.LOCK_SH))
 }

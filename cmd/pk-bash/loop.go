@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/fence"
 	"pikuri/lib/jsonline"
 	"pikuri/lib/monitor"
 	sessiondir "pikuri/lib/session"
@@ -44,7 +45,7 @@ func (s *session) beginLoop() error {
 		}
 		return err
 	}
-	s.Ahead = &monitor.Ahead{Keep: true}
+	s.Ahead = &monitor.Ahead{Keep: true, Orphaned: fence.Orphaned()}
 	s.Runs = false
 	f, err := s.Open(s.ctx)
 	s.Runs = true

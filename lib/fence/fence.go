@@ -112,11 +112,13 @@ type Fence struct {
 
 	layers []*gitland.Layer
 	trial  []*trial.Root
-	report *os.File       // the gate's records, or nil
-	told   *os.File       // names of the files that the command has left in the empty home, or nil
-	failed *os.File       // the command's failed system calls, or nil
-	stop   func()         // ends the landing of work while the command runs
-	gone   sync.WaitGroup // set-up programs that have not ended
+	report *os.File // the gate's records, or nil
+	told   *os.File // names of the files that the command has left in the empty home, or nil
+	failed *os.File // the command's failed system calls, or nil
+	stop   func()   // ends the landing of work while the command runs
+	after  monitor.After
+
+	ownAhead bool // Ahead is not the caller's
 }
 
 // New makes the plan. Nothing else is made: a refusal leaves nothing behind.
@@ -124,13 +126,17 @@ func New(c Config) (*Fence, error) {
 	if c.Warn == nil {
 		c.Warn = func(string, ...any) {}
 	}
-	f := &Fence{Config: c}
+	own := c.Ahead == nil
+	if own {
+		c.Ahead = &monitor.Ahead{Orphaned: Orphaned()}
+	}
+	f := &Fence{Config: c, ownAhead: own}
 	err := bwrap.CheckFiles()
 	if err == nil {
 		err = f.plan()
 	}
 	if all := f.planned(); err == nil && !all {
-		f = &Fence{Config: c, searches: f.searches}
+		f = &Fence{Config: c, ownAhead: own, searches: f.searches}
 		err = f.plan()
 	}
 	if err != nil {
@@ -167,7 +173,10 @@ func (f *Fence) begin() error {
 func (f *Fence) Close() error {
 	_, err := f.End()
 	_, gerr := f.endGit() // of a command that never started
-	f.gone.Wait()         // what follows frees what its mounts use
+	f.after.AwaitMounts() // what follows frees what its mounts use
+	if f.ownAhead {
+		f.Ahead.Close()
+	}
 	errs := []error{err, gerr}
 	if f.box != nil {
 		errs = append(errs, f.box.Close())
@@ -517,7 +526,7 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 		return monitor.Config{}, err
 	}
 	f.beginNote()
-	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv, Ahead: f.Ahead, Gone: &f.gone}
+	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv, Ahead: f.Ahead, After: &f.after}
 	if c.Keeper = f.Keeper(); c.Keeper != nil {
 		c.Rejoin = f.rejoin
 	}
@@ -672,6 +681,7 @@ func (f *Fence) otherNotes() []quarantine.Note {
 // tool on the host may run files that the command has left: the caller must not report
 // success.
 func (f *Fence) End() (quarantine.Report, error) {
+	defer f.after.Done()
 	if f.note == nil {
 		return quarantine.Report{}, nil
 	}
@@ -700,6 +710,16 @@ func (f *Fence) Keep() (quarantine.Report, error) {
 	r, err := f.note.Keep()
 	r.Git = append(told, r.Git...)
 	return r, errors.Join(gerr, err)
+}
+
+// Orphaned are arguments for monitor.Ahead: in the place of a process that was killed, this
+// program does the part of the work of End that cannot wait.
+func Orphaned() []string {
+	base, err := session.Base(os.Getenv)
+	if err != nil {
+		return nil // then there is no note of the work
+	}
+	return []string{quarantine.DisarmMode.Name, base}
 }
 
 // makeBase makes the directory of session directories.

@@ -479,6 +479,8 @@ func (f *Fence) beginGit() error {
 	if f.gitState() == nowhere {
 		return &bwrap.Refusal{Reason: fmt.Sprintf("cannot use cache directory %q: it or its %q is another user's", base, session.GitDir), Advice: "set XDG_CACHE_HOME to a directory of your own"}
 	}
+	f.Ahead.Start(f.Keeper(), f.Plan.Gate != nil && f.Session == nil)
+	f.Ahead.Await() // from here on, there is something to do if this process is killed
 	for _, s := range f.searches {
 		at, err := s.end()
 		if err != nil {

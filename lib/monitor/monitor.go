@@ -54,9 +54,8 @@ type Config struct {
 	// this process sees the sandbox's root directory, but not in a session.
 	Started func(root string)
 
-	// Gone, if it is not nil, counts the sandbox until the kernel has taken away its mounts,
-	// which can be after its last event.
-	Gone *sync.WaitGroup
+	// After is the work of this process after the end of the sandbox, or nil.
+	After *After
 
 	// Rejoin returns the keeper that took the place of a keeper that has ended. Without
 	// it Start fails with ErrKeeperEnded.
@@ -150,16 +149,19 @@ func start(c Config) (*Sandbox, error) {
 	if err := l.prepare(); err != nil {
 		return nil, err
 	}
-	p, kept, err := c.Ahead.take(c.Keeper, c.Plan.Gate != nil && c.Session == nil)
+	ahead := c.Ahead
+	if ahead == nil {
+		ahead = new(Ahead)
+	}
+	p, kept, err := ahead.take(c.Keeper, c.Plan.Gate != nil && c.Session == nil)
 	if err != nil {
 		return nil, err
 	}
 	s := &Sandbox{program: p, kept: kept, status: l.status}
-	err = s.handOver(l)
-	if !kept {
-		p.control.Close()
-	}
-	if err != nil {
+	if err := s.handOver(l); err != nil {
+		if !kept {
+			p.dismiss()
+		}
 		return nil, s.explain(err)
 	}
 	l.status = nil
@@ -168,10 +170,7 @@ func start(c Config) (*Sandbox, error) {
 		k.Mount.Close()
 	}
 	s.events = make(chan Event, 2)
-	if c.Gone != nil {
-		c.Gone.Add(1)
-	}
-	go s.watch(c.Gone)
+	go s.watch(c.After.add(s))
 	if c.Started != nil {
 		c.Started(fmt.Sprintf("/proc/%d/root%s", p.pid, s.root))
 	}
@@ -354,7 +353,7 @@ func (s *Sandbox) explain(err error) error {
 func (s *Sandbox) Events() <-chan Event { return s.events }
 
 // watch waits for the end of the sandbox, and then for that of the set-up program.
-func (s *Sandbox) watch(gone *sync.WaitGroup) {
+func (s *Sandbox) watch(gone func()) {
 	var e setup.Ended
 	killed := wire.Read(s.control, &e) != nil
 	status, usage := syscall.WaitStatus(e.Status<<8), e.Usage
@@ -381,18 +380,12 @@ func (s *Sandbox) watch(gone *sync.WaitGroup) {
 	s.mu.Unlock()
 	close(s.events)
 	s.status.Close()
-	if s.kept {
-		_, _ = s.control.Read(make([]byte, 1)) // until its end
-	} else {
-		_, _ = s.wait()
-	}
+	_, _ = s.control.Read(make([]byte, 1)) // until its end
 	if s.pidfd >= 0 {
 		unix.Close(s.pidfd)
 	}
 	s.control.Close()
-	if gone != nil {
-		gone.Done()
-	}
+	gone()
 }
 
 const (

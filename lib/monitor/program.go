@@ -25,6 +25,12 @@ type program struct {
 	wait    func() (exit, error) // waits for its end
 }
 
+// dismiss tells a program that this process has no more work for it, and is not being killed.
+func (p *program) dismiss() {
+	_ = send(p.control, []byte{setup.Dismissed}, nil)
+	p.control.Close()
+}
+
 type exit struct {
 	status syscall.WaitStatus
 	usage  syscall.Rusage
@@ -34,6 +40,10 @@ type exit struct {
 // value holds none; Close it.
 type Ahead struct {
 	Keep bool // a session's program stays, and makes further sandboxes of the session
+
+	// Orphaned are arguments with which this program runs when the sandbox has ended, if this
+	// process was killed before it had done the work of Config.After.
+	Orphaned []string
 
 	mu      sync.Mutex
 	started chan outcome // of a program that starts, or nil
@@ -68,10 +78,21 @@ func (a *Ahead) Start(k *Keeper, gate bool) {
 	started := make(chan outcome, 1)
 	a.started, a.user, a.gate = started, k.namespace(), gate
 	go func() {
-		p, err := startProgram(user, gate)
+		p, err := startProgram(user, gate, a.Orphaned)
 		user.Close() // nil can be closed
 		started <- outcome{p, err}
 	}()
+}
+
+// Await returns once the program that starts is a process. From then on, work that this
+// process leaves is done if it is killed.
+func (a *Ahead) Await() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.started != nil {
+		o := <-a.started
+		a.started <- o
+	}
 }
 
 // fits reports whether there is a program that can make a sandbox of that kind.
@@ -119,7 +140,7 @@ func (a *Ahead) drop() *program {
 	}
 	a.started, a.program = nil, nil
 	if p != nil {
-		p.control.Close()
+		p.dismiss()
 	}
 	return p
 }
@@ -134,15 +155,11 @@ func (a *Ahead) replace() {
 // take returns the program that was started ahead, or starts one: a session's has
 // to be in the user namespace of its keeper. A program that is not kept is the caller's.
 func (a *Ahead) take(k *Keeper, gate bool) (p *program, kept bool, err error) {
-	if a == nil {
-		p, err = startProgram(k.user(), gate)
-		return p, false, err
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.fits(k, gate) {
 		a.replace()
-		p, err = startProgram(k.user(), gate)
+		p, err = startProgram(k.user(), gate, a.Orphaned)
 	} else if p = a.program; p == nil {
 		o := <-a.started
 		p, err = o.program, o.err
@@ -164,7 +181,7 @@ func (k *Keeper) user() *os.File {
 // startProgram starts the set-up program in that user namespace, or with nil in a
 // new one. It has a session of its own: the terminal's signals are for the monitor,
 // which passes them on.
-func startProgram(user *os.File, gate bool) (*program, error) {
+func startProgram(user *os.File, gate bool, orphaned []string) (*program, error) {
 	if err := hidden.Check(setup.Mode.Name); err != nil {
 		return nil, err
 	}
@@ -199,6 +216,7 @@ func startProgram(user *os.File, gate bool) (*program, error) {
 		if gate {
 			line = append(line, setup.GateWord)
 		}
+		line = append(line, orphaned...)
 		// os.StartProcess would start another process, to test the kernel's features.
 		pid, err = syscall.ForkExec(path, line, &syscall.ProcAttr{
 			Dir: "/", Env: []string{"LC_ALL=C", "GOMAXPROCS=1"}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},

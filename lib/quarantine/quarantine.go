@@ -5,9 +5,10 @@
 // the protected names at which there is nothing, the links and the files with several
 // hard links among them, and the modes of their directories. End moves away the files
 // that have appeared or changed there, restores links, files and modes, and removes the
-// note. If the monitor is killed, its note stays. Each command that runs a sandbox calls
-// Recover before it looks at protected names, and so does pk-sweep: Recover does the
-// work of notes that no process has locked.
+// note. If the monitor is killed, its note stays. The set-up program of its sandbox then
+// starts DisarmMode, which does the part of the work that keeps the host safe. Each command that
+// runs a sandbox calls Recover before it looks at protected names, and so does pk-sweep:
+// Recover does the work of notes that no process has locked.
 package quarantine
 
 import (
@@ -42,6 +43,9 @@ type Note struct {
 	Tmp string `json:"tmp,omitempty"`
 
 	Layers []*gitland.Layer `json:"layers,omitempty"` // whose work lands
+
+	// Done is what DisarmMode has done already for a command that was killed; Recover reports it.
+	Done Report `json:"done,omitzero"`
 
 	// Above are directories above the names that were missing too: a command can
 	// put a symbolic link in the place of one, and the name behind the link.
@@ -192,14 +196,19 @@ func (n *Note) planted(name string, w ways) string {
 
 // Report is the result of carrying out a note.
 type Report struct {
-	Moved []Moved
-	Git   []string // changes that did not land as the command may expect, a line each
+	Moved []Moved  `json:"moved,omitempty"`
+	Git   []string `json:"git,omitempty"` // changes that did not land as the command may expect, a line each
+}
+
+func (r Report) and(o Report) Report {
+	return Report{append(r.Moved, o.Moved...), append(r.Git, o.Git...)}
 }
 
 // End carries out the note. The note stays if a part of it fails: the next command
 // tries again.
 func (n *Note) End() (Report, error) {
 	r, err := n.do((*gitland.Layer).LandLast)
+	r = n.Done.and(r)
 	if n.file == nil {
 		return r, err
 	}
@@ -257,8 +266,10 @@ func (n *Note) do(land func(*gitland.Layer) []string) (Report, error) {
 		}
 	}
 	r := Report{Moved: moved}
-	for _, l := range gitland.InOrder(n.Layers) {
-		r.Git = append(r.Git, land(l)...)
+	if land != nil {
+		for _, l := range gitland.InOrder(n.Layers) {
+			r.Git = append(r.Git, land(l)...)
+		}
 	}
 	return r, err
 }
@@ -394,7 +405,11 @@ func (n *Note) planned(link string, o Note) bool {
 }
 
 // Recover does the work that killed commands have left in the journal of a base.
-func Recover(base string) (r Report, err error) {
+func Recover(base string) (Report, error) { return recoverAll(base, awaitDisarm, recoverOne) }
+
+// recoverAll makes the repositories of killed commands inert. Then it opens the journal, and
+// calls first, and do for each note, or what may be one.
+func recoverAll(base string, first func(journal int), do func(base string, journal int, name string) (Report, error)) (r Report, err error) {
 	base, err = trusted(base)
 	if errors.Is(err, os.ErrNotExist) {
 		return r, nil
@@ -410,7 +425,7 @@ func Recover(base string) (r Report, err error) {
 		}
 	}
 	defer func() { err = errors.Join(gerr, err) }()
-	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, filepath.Join(base, journal), unix.O_RDONLY|directory, 0, fsat.NoLinks)
+	dir, err := openJournal(base)
 	if err == unix.ENOENT {
 		return r, nil
 	}
@@ -418,15 +433,20 @@ func Recover(base string) (r Report, err error) {
 		return r, fmt.Errorf("cannot open the journal in %q: %w", base, err)
 	}
 	defer unix.Close(dir)
+	first(dir)
 	var errs []error
 	err = fsat.Each(dir, func(e fsat.Entry) error {
 		if !strings.HasPrefix(e.Name, unready) {
-			one, err := recoverOne(base, dir, e.Name)
-			r.Moved, r.Git, errs = append(r.Moved, one.Moved...), append(r.Git, one.Git...), append(errs, err)
+			one, err := do(base, dir, e.Name)
+			r, errs = r.and(one), append(errs, err)
 		}
 		return nil
 	})
 	return r, errors.Join(append(errs, err)...)
+}
+
+func openJournal(base string) (int, error) {
+	return fsat.Kernel().Open(unix.AT_FDCWD, filepath.Join(base, journal), unix.O_RDONLY|directory, 0, fsat.NoLinks)
 }
 
 // trusted returns a base without symbolic links. It refuses a base that another user
@@ -457,15 +477,18 @@ func trusted(base string) (string, error) {
 // overflowID is the owner that a user namespace without root shows for root's files.
 const overflowID = 65534
 
-func recoverOne(base string, dir int, name string) (r Report, err error) {
+// openNote opens and locks a note of a killed command. It returns nil if there is none: the
+// command runs, or has just ended. An error says that the file is no note.
+func openNote(base string, dir int, name string) (*Note, error) {
 	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return r, nil // another command has done it
+		return nil, nil // another command has done it
 	}
 	n := &Note{base: base, path: filepath.Join(base, journal, name), file: os.NewFile(uintptr(fd), name), again: true}
 	var st unix.Stat_t
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil || unix.Fstat(fd, &st) != nil || st.Nlink == 0 {
-		return r, n.file.Close() // its command runs, or has just ended
+		n.file.Close()
+		return nil, nil
 	}
 	text, err := io.ReadAll(n.file)
 	if err == nil {
@@ -473,10 +496,21 @@ func recoverOne(base string, dir int, name string) (r Report, err error) {
 	}
 	if err != nil || int(st.Uid) != os.Geteuid() || st.Nlink != 1 || filepath.Base(n.Session) != n.Session || !strings.HasPrefix(n.Session, session.Prefix) ||
 		n.Tmp != "" && (filepath.Base(n.Tmp) != n.Tmp || !strings.HasPrefix(n.Tmp, session.Prefix)) {
-		return r, errors.Join(fmt.Errorf("removed %q from the journal, which is no note of pk: files that a killed command planted may be left", n.path), os.Remove(n.path), n.file.Close())
+		return n, fmt.Errorf("removed %q from the journal, which is no note of pk: files that a killed command planted may be left", n.path)
 	}
 	if st.Mode&0o200 == 0 {
 		n.until = &st.Ctim
+	}
+	return n, nil
+}
+
+func recoverOne(base string, dir int, name string) (r Report, err error) {
+	n, err := openNote(base, dir, name)
+	if n == nil {
+		return r, nil
+	}
+	if err != nil {
+		return r, errors.Join(err, os.Remove(n.path), n.file.Close())
 	}
 	for _, l := range n.Layers {
 		if err := l.Reopen(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"pikuri/lib/gate"
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/monitor"
+	"pikuri/lib/quarantine"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
 )
@@ -15,7 +16,7 @@ import (
 // Modes are the modes in which a program that uses a runner starts itself again. They are
 // for the commands of this module; other programs call Main.
 func Modes() []hidden.Mode {
-	return append(session.Modes(), setup.Mode, gate.Mode, monitor.GuardMode, hidden.Mode{Name: supervisorOption, Run: supervise})
+	return append(session.Modes(), setup.Mode, gate.Mode, monitor.GuardMode, quarantine.DisarmMode, hidden.Mode{Name: supervisorOption, Run: supervise})
 }
 
 // Main must be the first call in the main function of a program that makes a LocalRunner

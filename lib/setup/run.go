@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -27,8 +28,8 @@ import (
 )
 
 // controlFD is the socket on which jobs come in. Each job has a socket of its own
-// (Descriptors.Control): one Answer and Ended go out; when the monitor closes its end or is
-// killed, the sandbox ends.
+// (Descriptors.Control): one Answer and Ended go out, and its end tells that the mounts are gone.
+// When the monitor closes its end or is killed, the sandbox ends.
 const controlFD = 3
 
 // failedStatus is the exit status when there is no sandbox.
@@ -40,17 +41,17 @@ func main(args []string) error {
 	heap.Prepare()
 	runtime.LockOSThread()
 	var link *gate.Link
-	if len(args) == 1 && args[0] == GateWord {
+	if len(args) > 0 && args[0] == GateWord {
 		var err error
 		if link, err = gate.Begin(); err != nil {
 			return err
 		}
-		args = nil
+		args = args[1:]
 	}
 	if !insideOwnNamespace() {
 		return fmt.Errorf("%s works in a user namespace of its own: start it with unshare --user --map-root-user", option)
 	}
-	if len(args) > 0 {
+	if len(args) == 1 {
 		j, err := decode([]byte(args[0]))
 		if err == nil {
 			err = checkStreams()
@@ -63,7 +64,7 @@ func main(args []string) error {
 		}
 		r := &run{job: j}
 		if j.FDs.Mounts == 0 {
-			return r.alone()
+			return r.alone(nil)
 		}
 		mounts, err := j.enterSession()
 		ended := make(chan error)
@@ -76,7 +77,7 @@ func main(args []string) error {
 	if err := prepare(); err != nil {
 		return err
 	}
-	return serve(link)
+	return serve(link, args)
 }
 
 // prepare sets up the process for all its sandboxes.
@@ -91,25 +92,40 @@ func prepare() error {
 }
 
 // serve makes a sandbox, or in a session any number of them, until the monitor closes the
-// control socket. link leads to the gate of the first.
-func serve(link *gate.Link) error {
+// control socket. link leads to the gate of the first, and orphaned are the arguments for become.
+func serve(link *gate.Link, orphaned []string) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for {
 		r, err := receive()
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, errDismissed) {
 			return nil
+		}
+		if errors.Is(err, io.EOF) {
+			running.Wait()
+			return become(orphaned)
 		}
 		if err != nil {
 			return fmt.Errorf("cannot read the job of the sandbox: %w", err)
 		}
 		r.link, link = link, nil
 		if r.job.FDs.Mounts == 0 {
-			return r.alone()
+			return r.alone(orphaned)
 		}
 		mounts, err := r.job.enterSession()
 		running.Go(func() { _ = r.inSession(mounts, err) })
 	}
+}
+
+// become runs this program with other arguments, in the place of this process. Another thread
+// than the main one does that: it has the host's mounts.
+func become(args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	err := make(chan error)
+	go func() { err <- syscall.Exec(hidden.Self, append([]string{hidden.Self}, args...), os.Environ()) }()
+	return <-err
 }
 
 // inSession makes a sandbox with mounts of the session, on a thread of its own: that has a
@@ -141,18 +157,33 @@ func (r *run) inSession(mounts map[string]int, err error) error {
 }
 
 // alone makes the only sandbox of this process, and returns its exit status.
-func (r *run) alone() error {
-	if err := r.start(nil); err != nil {
-		r.fail(err)
-		if r.control == nil {
-			return err
-		}
-		return hidden.Status(failedStatus)
+func (r *run) alone(orphaned []string) error {
+	err := r.start(nil)
+	status := failedStatus
+	if err == nil {
+		status = r.wait()
+	} else if r.fail(err); r.control == nil {
+		return err
 	}
-	if status := r.wait(); status != 0 {
+	if r.control != nil {
+		r.unmount()
+		r.close()
+		if _, err := receive(); errors.Is(err, io.EOF) {
+			return become(orphaned)
+		}
+	}
+	if status != 0 {
 		return hidden.Status(status)
 	}
 	return nil
+}
+
+// unmount takes away the mounts of the only sandbox of this process.
+func (r *run) unmount() {
+	if r.root != "" {
+		_ = unix.Unmount("/proc", unix.MNT_DETACH)
+		_ = unix.Unmount(filepath.Dir(r.root), unix.MNT_DETACH)
+	}
 }
 
 // fail tells the monitor why there is no sandbox.
@@ -167,7 +198,11 @@ func (r *run) fail(err error) {
 	r.answer(answer)
 }
 
-// receive reads a job. The error is io.EOF when there are no more.
+// errDismissed says that the monitor needs no further sandbox.
+var errDismissed = errors.New("there are no more jobs")
+
+// receive reads a job. The error is errDismissed when there are no more, and io.EOF if the monitor
+// was killed.
 func receive() (*run, error) {
 	for {
 		text, files, err := receiveMessage(controlFD)
@@ -211,6 +246,8 @@ func receiveMessage(socket int) (text []byte, files []int, err error) {
 		switch {
 		case err == unix.EINTR:
 			continue
+		case err == nil && n == 0 && len(text) == 1:
+			err = errDismissed
 		case err == nil && n == 0:
 			err = io.EOF
 		}

@@ -23,10 +23,15 @@ import (
 )
 
 // Mode is the set-up program. It reads its job from descriptor 3, or from an argument
-// in a line that --print has printed.
+// in a line that --print has printed. In the place of a monitor that was killed it runs this
+// program anew when the sandbox has ended, with the arguments that follow its own.
 var Mode = hidden.Mode{Name: option, Run: main}
 
 const option = "--pk-setup"
+
+// Dismissed is the last byte that a monitor writes to descriptor 3, when it has done what it does
+// after the end of the sandbox. Without it, the monitor was killed.
+const Dismissed = 0
 
 // GateWord as an argument has the set-up program start the gate of its sandbox before
 // it knows its Job, whose Job.Net is not shared.

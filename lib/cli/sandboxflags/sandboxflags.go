@@ -20,6 +20,7 @@ import (
 	"pikuri/lib/internal/heap"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
+	"pikuri/lib/quarantine"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
 )
@@ -202,7 +203,7 @@ func (o *Options) listedIn(dst *[]listed, long string, list bool) cli.Option {
 
 // Modes are the modes in which a command with a sandbox starts itself again.
 func Modes() []cli.Mode {
-	return append(session.Modes(), setup.Mode, gate.Mode, monitor.GuardMode)
+	return append(session.Modes(), setup.Mode, gate.Mode, monitor.GuardMode, quarantine.DisarmMode)
 }
 
 // Fence is an opened workspace and the plan of a sandbox that shows it.
@@ -237,7 +238,7 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	}
 	var ahead *monitor.Ahead // the set-up program takes longer to start than the plan takes to make
 	if o.Ahead == nil {
-		ahead = new(monitor.Ahead)
+		ahead = &monitor.Ahead{Orphaned: fence.Orphaned()}
 		if o.Runs && o.SessionName() == "" {
 			ahead.Start(nil, network != nil)
 		}
@@ -343,10 +344,10 @@ func (f *Fence) Ready(name string) error {
 // Close ends the use of the session.
 func (f *Fence) Close() error {
 	var err error
-	f.ahead.Close()
 	if f.Fence != nil {
 		err = f.Fence.Close()
 	}
+	f.ahead.Close()
 	f.Opened.Close()
 	return err
 }
