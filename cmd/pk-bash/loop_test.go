@@ -274,7 +274,7 @@ func setUps(t *testing.T, parent int) (list []string) {
 	for _, name := range all {
 		line, _ := os.ReadFile(name) // it may have ended
 		status, _ := os.ReadFile(filepath.Dir(name) + "/status")
-		if bytes.HasSuffix(line, []byte("\x00--pk-setup\x00")) && bytes.Contains(status, fmt.Appendf(nil, "\nPPid:\t%d\n", parent)) {
+		if bytes.Contains(line, []byte("\x00--pk-setup\x00")) && bytes.Contains(status, fmt.Appendf(nil, "\nPPid:\t%d\n", parent)) {
 			list = append(list, filepath.Dir(name))
 		}
 	}

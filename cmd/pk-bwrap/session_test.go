@@ -590,7 +590,7 @@ func TestHiddenModesRefuse(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, args := range [][]string{
 		{"--pk-keeper"}, {"--pk-keeper", b.Home, "workspace-s", "1s"}, {"--pk-keeper-start"}, {"--pk-keeper-start", "", b.Home, "workspace-s", "1s"},
-		{"--pk-keeper-mount", "/", "m", b.Home}, {"--pk-setup"}, {"--pk-setup", "{}"}, {"--pk-guard"},
+		{"--pk-keeper-mount", "/", "m", b.Home}, {"--pk-setup"}, {"--pk-setup", "{}"}, {"--pk-guard"}, {"--pk-disarm"},
 	} {
 		cmd := exec.Command(filepath.Join(b.Bin, "pk-bwrap"), args...)
 		cmd.Env = []string{}

@@ -191,13 +191,13 @@ func TestCommandThatStopsItself(t *testing.T) {
 
 func TestPkBashIsSuspended(t *testing.T) {
 	s := newShell(t)
-	name := fmt.Sprintf("stopped%d", os.Getpid())
-	s.typed(t, `pk-bash -y --raw 'trap "echo go\"\"t; exit" CONT; sh -c "echo be\"\"gun; sleep 1000; :" `+name+` & wait'`+"\n")
+	sleep := fmt.Sprintf("sleep 1000.%d", os.Getpid())
+	s.typed(t, `pk-bash -y --raw 'trap "echo go\"\"t; exit" CONT; sh -c "echo be\"\"gun; exec `+sleep+`" & wait'`+"\n")
 	s.wait(t, "begun")
 	s.typed(t, "\x1a")
 	s.wait(t, "Stopped")
 	s.wait(t, "ready:")
-	states := strings.Fields(s.run(t, `for p in /proc/[0-9]*; do { case "$(tr '\0' ' ' <$p/cmdline)" in 'sh -c'*' `+name+` ') awk '/^State/ {print $2}' $p/status;; esac } 2>/dev/null; done`))
+	states := strings.Fields(s.run(t, `for p in /proc/[0-9]*; do { case "$(tr '\0' ' ' <$p/cmdline)" in 'sh -c'*'`+sleep+` '|'`+sleep+` ') awk '/^State/ {print $2}' $p/status;; esac } 2>/dev/null; done`))
 	require.Equal(t, []string{"T"}, states, "the state of a process of the command")
 	s.typed(t, "fg\n")
 	s.wait(t, "got")
