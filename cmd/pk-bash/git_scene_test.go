@@ -790,6 +790,18 @@ func TestWhatStaysIsToldOnce(t *testing.T) {
 	}
 }
 
+// git sparse-checkout has its settings in a file that another setting asks for.
+func TestSettingsOfASparseCheckoutStay(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	const set, show = "git config pk.kept yes; git sparse-checkout set --no-cone a.txt", "git config pk.kept; git sparse-checkout list; git rev-parse --is-inside-work-tree"
+	g.Run(t, "pk-bash", "-y", "--raw", "--", set)
+	assert.Equal(t, "yes\na.txt\ntrue\n", g.Run(t, "pk-bash", "-y", "--raw", "--", show).Stdout)
+	assert.Equal(t, "none\n", g.host(t, g.Project, "git config pk.kept || git config extensions.worktreeConfig || echo none"))
+	g.Run(t, "pk-bash", "-y", "--raw", "--", "git config extensions.worktreeConfig maybe")
+	assert.Equal(t, "true\n", g.Run(t, "pk-bash", "-y", "--raw", "--", show).Stdout, "such a value ends every git")
+}
+
 // The host renames the branch of a command that goes on.
 func TestBranchThatTheHostRenames(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

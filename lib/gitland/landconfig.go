@@ -46,7 +46,8 @@ func (l *lander) landConfig(r *repository, upper int, out *landed) error {
 			!slices.ContainsFunc(l.guard(r).trees, func(h head) bool { return h.branch == branch })
 		return id != "" && !fresh, fresh
 	}, out)
-	if slices.ContainsFunc(stays, decidesRepository) {
+	entries, _ := gitconfig.Parse(rel, text) // LandRemotes has read it
+	if slices.ContainsFunc(stays, func(key string) bool { return decidesRepository(key) && !asksForWorktree(entries, key) }) {
 		out.tell("the configuration %s; it is dropped, with all of the layer's configuration", quoted(stays))
 		stays = nil
 	} else if len(stays) > 0 {
@@ -111,6 +112,15 @@ func noteRemotes(changed []gitconfig.Change, made func(branch string) (had, fres
 	if more := len(others) - maxTold; more > 0 {
 		out.note("%d more remotes and branches have changed: git remote -v", more)
 	}
+}
+
+// asksForWorktree reports whether a key only says whether there is a config.worktree. git
+// sparse-checkout sets it, and keeps its own settings there.
+func asksForWorktree(entries []gitconfig.Entry, key string) bool {
+	return key == "extensions.worktreeconfig" && !slices.ContainsFunc(entries, func(e gitconfig.Entry) bool {
+		_, known := e.Bool()
+		return e.Key == key && !known
+	})
 }
 
 // decidesRepository reports whether a wrong value of a key makes git find no repository,
