@@ -692,7 +692,7 @@ func (f *Fence) End() (quarantine.Report, error) {
 	}
 	told, gerr := f.endGit()
 	r, err := note.End()
-	r.Git = append(told, r.Git...)
+	r.Git = quarantine.Few(append(told, r.Git...))
 	if base, berr := session.Base(os.Getenv); berr == nil {
 		f.recover(base, errors.Join(gerr, err)) // a sandbox that was dying when this one was planned has ended
 	}
@@ -708,7 +708,7 @@ func (f *Fence) Keep() (quarantine.Report, error) {
 	}
 	told, gerr := f.each((*gitdir.Run).Keep)
 	r, err := f.note.Keep()
-	r.Git = append(told, r.Git...)
+	r.Git = quarantine.Few(append(told, r.Git...))
 	return r, errors.Join(gerr, err)
 }
 

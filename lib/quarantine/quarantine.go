@@ -405,7 +405,11 @@ func (n *Note) planned(link string, o Note) bool {
 }
 
 // Recover does the work that killed commands have left in the journal of a base.
-func Recover(base string) (Report, error) { return recoverAll(base, awaitDisarm, recoverOne) }
+func Recover(base string) (Report, error) {
+	r, err := recoverAll(base, awaitDisarm, recoverOne)
+	r.Git = Few(r.Git)
+	return r, err
+}
 
 // recoverAll makes the repositories of killed commands inert. Then it opens the journal, and
 // calls first, and do for each note, or what may be one.
