@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -157,6 +158,23 @@ func TestAuditFilesThatACommandSees(t *testing.T) {
 		if content, err := os.ReadFile(dir + "/audit"); err == nil {
 			assert.Empty(t, content, dir)
 		}
+	}
+}
+
+// A refusal has its object, whatever refuses, and no other hint before it.
+func TestRefusalBeforeTheSandbox(t *testing.T) {
+	b := clitest.NewBox(t)
+	for args, hint := range map[string]string{
+		"--audit /nonexistent/audit": "make its directory first",
+		"--audit /etc/passwd":        "name a file of your own, in a directory that others cannot write",
+		"--trial --readable /none":   "make it first, or name an existing directory",
+	} {
+		got := b.Run(t, "pk-bash", slices.Concat([]string{"-y", "--json"}, strings.Fields(args), []string{"true"})...)
+		assert.Equal(t, 125, got.Status)
+		message, ok := strings.CutSuffix(got.Stderr, "\npk-bash: hint: "+hint+"\n")
+		assert.True(t, ok, got.Stderr)
+		message = strings.TrimPrefix(message, "pk-bash: ")
+		assert.Equal(t, fmt.Sprintf(`{"command":"true","outcome":"refused","exit_status":125,"error":%q}`+"\n", message), got.Stdout)
 	}
 }
 

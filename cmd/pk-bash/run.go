@@ -105,12 +105,14 @@ func (o *options) run(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.prepareProcess(); err != nil {
-		return err
-	}
 	t := s.newTurn(request)
 	t.signals = s.signals
-	result, err := t.one()
+	var result *shell.Result
+	if err = s.prepareProcess(); err == nil {
+		result, err = t.one()
+	} else if result, err = s.failed(err); result != nil {
+		result.Command = request.Command
+	}
 	// From here on there is nothing to undo, and a reader that stalls must not
 	// keep the program. Files that the command left are removed after the report.
 	signal.Reset(endSignals()...)

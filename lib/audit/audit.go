@@ -57,7 +57,7 @@ func Open(program, name string, roots []string) (*Log, error) {
 	}
 	trail, err := confine.Follow(name)
 	if err != nil {
-		return nil, fmt.Errorf("cannot use audit file %q: %w", name, err)
+		return nil, unusable(name, err)
 	}
 	l := &Log{name: name, trail: trail, program: program, uid: os.Getuid()}
 	if root, inside := trail.LiesIn(roots); inside {
@@ -66,7 +66,7 @@ func Open(program, name string, roots []string) (*Log, error) {
 	l.user = passwd.Find(passwd.Users, l.uid).Name
 	if err := l.open(); err != nil {
 		l.Close()
-		return nil, fmt.Errorf("cannot use audit file %q: %w", name, err)
+		return nil, unusable(name, err)
 	}
 	return l, nil
 }
@@ -238,19 +238,29 @@ func (l *Log) CheckOutside(roots []confine.Root) error {
 // Within is the error that a command could read or change the file, since it lies in where.
 // Nothing is written to it until CheckOutside finds it outside again.
 func (l *Log) Within(where string) error {
-	err := &insideError{fmt.Sprintf("cannot use audit file %q: it lies in %s", l.name, where)}
+	err := &refusal{fmt.Errorf("cannot use audit file %q: it lies in %s", l.name, where), "keep it where no command can see it"}
 	l.mu.Lock()
 	l.inside = err
 	l.mu.Unlock()
 	return err
 }
 
-type insideError struct{ text string }
+// unusable is the error of a file that cannot be opened, or must not be trusted.
+func unusable(name string, err error) error {
+	hint := "name a file of your own, in a directory that others cannot write"
+	if errors.Is(err, os.ErrNotExist) { // a missing file is made
+		hint = "make its directory first"
+	}
+	return &refusal{fmt.Errorf("cannot use audit file %q: %w", name, err), hint}
+}
 
-func (e *insideError) Error() string { return e.text }
+type refusal struct {
+	error
+	hint string
+}
 
-// Hint is the remedy.
-func (e *insideError) Hint() string { return "keep it where no command can see it" }
+func (r *refusal) Unwrap() error { return r.error }
+func (r *refusal) Hint() string  { return r.hint }
 
 // end is where the chain of records ends.
 type end struct {

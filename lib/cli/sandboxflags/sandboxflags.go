@@ -233,9 +233,7 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 		return nil, err
 	}
 	o.LateSession = true
-	if o.Trial {
-		o.nameTrial(ctx)
-	}
+	named := o.Trial && o.nameTrial()
 	var ahead *monitor.Ahead // the set-up program takes longer to start than the plan takes to make
 	if o.Ahead == nil {
 		ahead = &monitor.Ahead{Orphaned: fence.Orphaned()}
@@ -275,6 +273,9 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+	if named && !o.Tell {
+		ctx.Say("hint: pk-diff --session %s shows what changes", o.Session)
+	}
 	return f, nil
 }
 
@@ -313,16 +314,14 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 	return c, nil
 }
 
-// nameTrial names the session of a trial without one, and prints the name: the user has
-// to find the changes again.
-func (o *Options) nameTrial(ctx *cli.Context) {
+// nameTrial names the session of a trial without one. The name has to be told, so that the user
+// finds the changes again.
+func (o *Options) nameTrial() (named bool) {
 	if o.Session != "" || os.Getenv("PK_SESSION") != "" {
-		return
+		return false
 	}
 	o.Session = "trial-" + strings.ToLower(rand.Text()[:10])
-	if !o.Tell {
-		ctx.Say("hint: pk-diff --session %s shows what changes", o.Session)
-	}
+	return true
 }
 
 // Ready joins the session and looks for the command, whose absence has exit
