@@ -8,7 +8,7 @@ import (
 )
 
 // maxAlike bounds the lines of one kind: a command may have deleted a thousand branches.
-const maxAlike = 10
+const maxAlike = 20
 
 // names are the parts in which lines of one kind differ: what is quoted, and object IDs.
 var names = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\b[0-9a-f]{7,}\b`) })

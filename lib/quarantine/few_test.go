@@ -9,7 +9,7 @@ import (
 
 func TestFew(t *testing.T) {
 	var lines, want []string
-	for i := range 12 {
+	for i := range maxAlike + 2 {
 		line := fmt.Sprintf(`"refs/heads/b %d" was 10c574d%03d, which is now "refs/pk/trash/heads/\"b%[1]d"`, i, i)
 		made := fmt.Sprintf(`the repository "/p/%d" works in the sandbox alone until: pk-fs git-adopt /p/%[1]d`, i)
 		if lines = append(lines, line, made); i < maxAlike {
