@@ -33,8 +33,8 @@ type Foreground struct {
 }
 
 // NewForeground notes the state of the streams, and begins to ask for the signals. That
-// takes as long as it takes to plan: the Go runtime hands each one to another thread. But
-// SIGTSTP before that would stop this process and not the command.
+// takes as long as it takes to start a sandbox (Ready): the Go runtime hands each one to another
+// thread. But SIGTSTP before that would stop this process and not the command.
 func NewForeground(streams [3]*os.File) *Foreground {
 	f := &Foreground{streams: streams, signals: make(chan os.Signal, 16), listens: make(chan struct{})}
 	for _, s := range streams {
@@ -49,6 +49,9 @@ func NewForeground(streams [3]*os.File) *Foreground {
 	}()
 	return f
 }
+
+// Ready is closed when all signals are asked for, for Config. Until then they end this process.
+func (f *Foreground) Ready() <-chan struct{} { return f.listens }
 
 func (f *Foreground) listen(sig syscall.Signal) {
 	if !signal.Ignored(sig) {

@@ -50,6 +50,9 @@ type Config struct {
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
 	Ahead    *Ahead      // where a set-up program may have been started before; or nil
 
+	// Ready is closed when the command may begin; nil: at once.
+	Ready <-chan struct{}
+
 	// Started, if it is not nil, is called once the sandbox is made. root is where
 	// this process sees the sandbox's root directory, but not in a session.
 	Started func(root string)
@@ -156,6 +159,9 @@ func start(c Config) (*Sandbox, error) {
 	p, kept, err := ahead.take(c.Keeper, c.Plan.Gate != nil && c.Session == nil)
 	if err != nil {
 		return nil, err
+	}
+	if c.Ready != nil {
+		<-c.Ready
 	}
 	s := &Sandbox{program: p, kept: kept, status: l.status}
 	if err := s.handOver(l); err != nil {
