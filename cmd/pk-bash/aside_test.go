@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -99,7 +98,7 @@ func TestKilledMonitorLeavesTheHostSafe(t *testing.T) {
 				awaitFile(t, b.Project+"/on")
 				require.NoError(t, cmd.Process.Kill())
 				_ = cmd.Wait()
-				awaitDisarmed(t, b)
+				b.AwaitOrphans(t)
 				assert.NoDirExists(t, b.Project+"/made/.git")
 				assert.NoFileExists(t, b.Project+"/.envrc")
 				got := b.Run(t, "pk-bash", "-y", "--raw", "ls -A made; rm -r made on")
@@ -111,18 +110,23 @@ func TestKilledMonitorLeavesTheHostSafe(t *testing.T) {
 	}
 }
 
-// awaitDisarmed waits until a killed monitor's work is done as far as the host's safety needs it:
-// the notes of its repositories and of what it had to look for are gone or have no sandbox.
-func awaitDisarmed(t *testing.T, b *clitest.Box) {
-	t.Helper()
-	base := b.Home + "/.cache/pikuri"
-	require.Eventually(t, func() bool {
-		notes, err := filepath.Glob(base + "/git/run-*")
-		require.NoError(t, err)
-		return len(notes) == 0
-	}, minute, tick)
-	journal, err := os.Open(base + "/journal")
-	require.NoError(t, err)
-	defer journal.Close()
-	require.NoError(t, syscall.Flock(int(journal.Fd()), syscall.LOCK_SH))
+// What is done to a planted file by another of its names does not make it the user's.
+func TestPlantedFilesWithOtherNames(t *testing.T) {
+	b := clitest.NewBoxInEveryRow(t)
+	for name, plant := range map[string]string{
+		".mcp.json": "echo x >.mcp.json; mkdir s; ln .mcp.json s/.git",
+		".codex":    "mkdir .codex; git init -q .codex",
+		".envrc":    "git init -q --bare bare; ln bare/HEAD .envrc",
+	} {
+		cmd := b.Command("pk-bash", "-y", plant+"; touch on; sleep 1000")
+		require.NoError(t, cmd.Start())
+		awaitFile(t, b.Project+"/on")
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		b.AwaitOrphans(t)
+		_, err := os.Lstat(filepath.Join(b.Project, name))
+		assert.ErrorIs(t, err, os.ErrNotExist, name)
+		got := b.Run(t, "pk-bash", "-y", "--raw", "rm -rf s bare on")
+		assert.Contains(t, got.Stderr, fmt.Sprintf("%q was left by a command that was killed, and is now", filepath.Join(b.Project, name)))
+	}
 }

@@ -416,7 +416,7 @@ func (g *gitGround) attack(t *testing.T, a gitAttack, session bool) string {
 			g.awaitStart(t, nil)
 			require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
 			_ = cmd.Wait()
-			awaitDisarmed(t, g.Box)
+			g.AwaitOrphans(t)
 			g.probe(t, false)
 			continue
 		}

@@ -1,6 +1,9 @@
 package monitor
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // After is the work of a process after the end of its sandboxes. Until that is done, the set-up
 // programs stay: if the process is killed, they do the part that Ahead.Orphaned stands for.
@@ -33,13 +36,24 @@ func (a *After) add(s *Sandbox) (gone func()) {
 // after their last event.
 func (a *After) AwaitMounts() { a.gone.Wait() }
 
-// Done says that the work is done.
+// Done says that the work is done, and waits for the end of the set-up programs.
 func (a *After) Done() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range a.programs {
 		p.dismiss()
-		go p.wait()
+		ended := make(chan struct{})
+		go func() {
+			_, _ = p.wait()
+			close(ended)
+		}()
+		select {
+		case <-ended:
+		case <-time.After(dismissTime): // it was stopped
+		}
 	}
 	a.programs = nil
 }
+
+// dismissTime bounds the wait for a set-up program that has nothing more to do.
+const dismissTime = time.Second

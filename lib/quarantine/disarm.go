@@ -41,15 +41,22 @@ func disarm(base string) error {
 	if err := unix.Flock(dir, unix.LOCK_EX); err != nil {
 		return err
 	}
-	done, err := recoverAll(base, func(int) {}, disarmOne)
+	moved, err := each(base, dir, disarmOne) // first: a search for repositories takes longer
+	err = errors.Join(err, noteDone(base, moved))
+	made, gerr := fenceAll(base)
+	return errors.Join(err, gerr, noteDone(base, made))
+}
+
+// noteDone has Recover report what has been done.
+func noteDone(base string, done Report) error {
 	if len(done.Moved)+len(done.Git) == 0 {
+		return nil
+	}
+	n, err := Begin(base, Note{Session: session.Reserve(base).Name(), Done: done})
+	if err != nil {
 		return err
 	}
-	n, berr := Begin(base, Note{Session: session.Reserve(base).Name(), Done: done})
-	if berr == nil {
-		berr = n.file.Close()
-	}
-	return errors.Join(err, berr)
+	return n.file.Close()
 }
 
 func disarmOne(base string, dir int, name string) (r Report, err error) {

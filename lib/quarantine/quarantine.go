@@ -274,13 +274,14 @@ func (n *Note) do(land func(*gitland.Layer) []string) (Report, error) {
 	return r, err
 }
 
-// later reports whether a file came after the sandbox had ended.
+// later reports whether a file was made after the sandbox had ended. The time of its last change
+// does not tell: a file that the command made has other names, by which others change it later.
 func (n *Note) later(name string) bool {
-	var st unix.Stat_t
-	if n.until == nil || unix.Lstat(name, &st) != nil {
+	var st unix.Statx_t
+	if n.until == nil || unix.Statx(unix.AT_FDCWD, name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BTIME, &st) != nil || st.Mask&unix.STATX_BTIME == 0 {
 		return false
 	}
-	return st.Ctim.Nano() > n.until.Nano()
+	return st.Btime.Sec*1e9+int64(st.Btime.Nsec) > n.until.Nano()
 }
 
 // restore makes the link again, in a directory that is reached through none.
@@ -406,42 +407,47 @@ func (n *Note) planned(link string, o Note) bool {
 
 // Recover does the work that killed commands have left in the journal of a base.
 func Recover(base string) (Report, error) {
-	r, err := recoverAll(base, awaitDisarm, recoverOne)
-	r.Git = Few(r.Git)
-	return r, err
-}
-
-// recoverAll makes the repositories of killed commands inert. Then it opens the journal, and
-// calls first, and do for each note, or what may be one.
-func recoverAll(base string, first func(journal int), do func(base string, journal int, name string) (Report, error)) (r Report, err error) {
-	base, err = trusted(base)
+	base, err := trusted(base)
 	if errors.Is(err, os.ErrNotExist) {
-		return r, nil
+		return Report{}, nil
 	}
 	if err != nil {
-		return r, err
+		return Report{}, err
 	}
-	made, gerr := gitdir.Recover(filepath.Join(base, session.GitDir))
+	r, gerr := fenceAll(base)
+	dir, err := openJournal(base)
+	if err == unix.ENOENT {
+		return r, gerr
+	}
+	if err != nil {
+		return r, errors.Join(gerr, fmt.Errorf("cannot open the journal in %q: %w", base, err))
+	}
+	defer unix.Close(dir)
+	awaitDisarm(dir)
+	done, err := each(base, dir, recoverOne)
+	r = r.and(done)
+	r.Git = Few(r.Git)
+	return r, errors.Join(gerr, err)
+}
+
+// fenceAll makes the repositories of killed commands inert.
+func fenceAll(base string) (r Report, err error) {
+	made, err := gitdir.Recover(filepath.Join(base, session.GitDir))
 	for _, m := range made { // two names of one repository
 		line := m.Line(", which a killed command has made,")
 		if !slices.Contains(r.Git, line) {
 			r.Git = append(r.Git, line)
 		}
 	}
-	defer func() { err = errors.Join(gerr, err) }()
-	dir, err := openJournal(base)
-	if err == unix.ENOENT {
-		return r, nil
-	}
-	if err != nil {
-		return r, fmt.Errorf("cannot open the journal in %q: %w", base, err)
-	}
-	defer unix.Close(dir)
-	first(dir)
+	return r, err
+}
+
+// each calls do for each note in the journal, or what may be one.
+func each(base string, journal int, do func(base string, journal int, name string) (Report, error)) (r Report, err error) {
 	var errs []error
-	err = fsat.Each(dir, func(e fsat.Entry) error {
+	err = fsat.Each(journal, func(e fsat.Entry) error {
 		if !strings.HasPrefix(e.Name, unready) {
-			one, err := do(base, dir, e.Name)
+			one, err := do(base, journal, e.Name)
 			r, errs = r.and(one), append(errs, err)
 		}
 		return nil

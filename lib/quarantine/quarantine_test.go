@@ -210,6 +210,7 @@ func TestFilesThatCameAfterTheSandbox(t *testing.T) {
 	tick(t, project)
 	require.NoError(t, os.WriteFile(config, nil, 0o600))
 	require.NoError(t, os.Symlink("after", link))
+	require.NoError(t, os.Chmod(hooks, 0o755)) // which the command can lead others to do
 	done, err := Recover(base)
 	moved := done.Moved
 	require.NoError(t, err)

@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Box is the environment of a sandbox test: the real binaries, a bwrap, a
@@ -111,6 +113,7 @@ func isNew(bwrap string) bool { return strings.Contains(bwrap, "0.12") }
 // command, and os.RemoveAll cannot remove all that overlays leave.
 func (b *Box) sweep(t testing.TB) {
 	t.Helper()
+	b.AwaitOrphans(t)
 	cmd := b.Command("pk-sweep", "--all", "--discard")
 	cmd.Dir = "/"
 	if got := Finish(t, cmd); got.Status != 0 || got.Stdout != "" || got.Stderr != "" {
@@ -123,6 +126,40 @@ func (b *Box) sweep(t testing.TB) {
 		}
 		return nil
 	})
+}
+
+// AwaitOrphans waits for the end of the set-up programs, and of what they become when a monitor
+// was killed. While they do that, they have no command line for a moment.
+func (b *Box) AwaitOrphans(t testing.TB) {
+	t.Helper()
+	ours := []byte("\x00--pk-disarm\x00" + filepath.Dir(b.Project) + "/")
+	begun := time.Now()
+	runs := func() bool {
+		lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(lines, func(name string) bool {
+			line, _ := os.ReadFile(name) // it may have ended
+			return bytes.Contains(line, ours) || len(line) == 0 && time.Since(begun) < 2*time.Second && becomes(filepath.Dir(name))
+		})
+	}
+	for runs() {
+		if time.Since(begun) > time.Minute {
+			t.Error("a set-up program is left")
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// becomes reports whether a process without a command line is one that runs another program in its
+// place: a session leader, as set-up programs are, that has not ended. Its first thread may have.
+func becomes(dir string) bool {
+	stat, _ := os.ReadFile(dir + "/stat")
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	const state, session, threads = 0, 3, 17
+	return len(fields) > threads && fields[session] == filepath.Base(dir) && (fields[state] != "Z" || fields[threads] != "1")
 }
 
 // Commands returns a directory for PATH that holds all of the binaries under
