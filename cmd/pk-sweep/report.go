@@ -32,6 +32,7 @@ type total struct {
 // recover finishes the work that killed commands have left undone.
 func (r *reporter) recover(base string) {
 	done, err := quarantine.Recover(base)
+	defer done.Told()
 	for _, m := range done.Moved {
 		r.ctx.Warn("%q was left by a command that was killed, and is now %q", m.From, m.To)
 	}

@@ -117,6 +117,7 @@ type Fence struct {
 	failed *os.File // the command's failed system calls, or nil
 	stop   func()   // ends the landing of work while the command runs
 	after  monitor.After
+	ended  quarantine.Report
 
 	ownAhead bool // Ahead is not the caller's
 }
@@ -172,6 +173,7 @@ func (f *Fence) begin() error {
 // removes the limits on the command.
 func (f *Fence) Close() error {
 	_, err := f.End()
+	err = errors.Join(err, f.ended.Told())
 	_, gerr := f.endGit() // of a command that never started
 	f.after.AwaitMounts() // what follows frees what its mounts use
 	if f.ownAhead {
@@ -575,6 +577,7 @@ func (f *Fence) recover(base string, known error) {
 		return // no command has begun there
 	}
 	done, err := quarantine.Recover(base)
+	defer done.Told()
 	for _, m := range done.Moved {
 		f.Warn("%q was left by a command that was killed, and is now %q", m.From, m.To)
 	}
@@ -691,8 +694,9 @@ func (f *Fence) End() (quarantine.Report, error) {
 		f.stop()
 	}
 	told, gerr := f.endGit()
-	r, err := note.End()
-	r.Git = quarantine.Few(append(told, r.Git...))
+	r, err := note.End(quarantine.Report{Git: told})
+	f.ended = r
+	r.Git = quarantine.Few(r.Git)
 	if base, berr := session.Base(os.Getenv); berr == nil {
 		f.recover(base, errors.Join(gerr, err)) // a sandbox that was dying when this one was planned has ended
 	}

@@ -42,21 +42,13 @@ func disarm(base string) error {
 		return err
 	}
 	moved, err := each(base, dir, disarmOne) // first: a search for repositories takes longer
-	err = errors.Join(err, noteDone(base, moved))
 	made, gerr := fenceAll(base)
-	return errors.Join(err, gerr, noteDone(base, made))
-}
-
-// noteDone has Recover report what has been done.
-func noteDone(base string, done Report) error {
-	if len(done.Moved)+len(done.Git) == 0 {
-		return nil
+	made.keep(base)
+	r := moved.and(made)
+	for _, n := range r.kept { // for Recover
+		err = errors.Join(err, n.file.Close())
 	}
-	n, err := Begin(base, Note{Session: session.Reserve(base).Name(), Done: done})
-	if err != nil {
-		return err
-	}
-	return n.file.Close()
+	return errors.Join(err, gerr)
 }
 
 func disarmOne(base string, dir int, name string) (r Report, err error) {
@@ -64,7 +56,7 @@ func disarmOne(base string, dir int, name string) (r Report, err error) {
 	if n == nil || err != nil { // Recover has to report it
 		return r, n.close()
 	}
-	r, err = n.do(nil)
+	err = n.do(&r, nil)
 	if err == nil && len(n.Layers)+len(n.Done.Moved)+len(n.Done.Git) == 0 && n.Tmp == "" {
 		err = os.Remove(n.path)
 	}

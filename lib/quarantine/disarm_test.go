@@ -39,18 +39,46 @@ func TestDisarm(t *testing.T) {
 	notes, err := filepath.Glob(base + "/journal/*")
 	require.NoError(t, err)
 	assert.Subset(t, notes, kept)
-	assert.Len(t, notes, len(kept)+1)
+	assert.Len(t, notes, len(kept)+2)
 	require.NoError(t, DisarmMode.Run([]string{base}))
 
 	done, err := Recover(base)
+	require.NoError(t, done.Told())
 	require.NoError(t, err)
 	assert.Len(t, done.Moved, 2)
-	done, err = running.End()
+	done, err = running.End(Report{})
+	require.NoError(t, done.Told())
 	require.NoError(t, err)
 	assert.Len(t, done.Moved, 1)
 	notes, err = filepath.Glob(base + "/journal/*")
 	require.NoError(t, err)
 	assert.Empty(t, notes)
+}
+
+// A process is killed before it has told what it has done.
+func TestReportIsKeptUntilItIsTold(t *testing.T) {
+	base, project := ground(t)
+	n, err := Begin(base, Note{Names: []string{project + "/.envrc"}, Session: "workspace-x"})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(project+"/.envrc", nil, 0o600))
+	want, err := n.End(Report{Git: []string{"line"}})
+	require.NoError(t, err)
+	require.Len(t, want.Moved, 1)
+	got, err := Recover(base)
+	require.NoError(t, err)
+	assert.Empty(t, got.Moved, "it is not killed yet")
+	for range 2 {
+		require.Len(t, want.kept, 1)
+		require.NoError(t, want.kept[0].file.Close())
+		got, err = Recover(base)
+		require.NoError(t, err)
+		assert.Equal(t, []any{want.Moved, want.Git}, []any{got.Moved, got.Git})
+		want = got
+	}
+	require.NoError(t, got.Told())
+	got, err = Recover(base)
+	require.NoError(t, err)
+	assert.Empty(t, got)
 }
 
 // A disarm holds the notes on which it works. Recover must not take them for those of running

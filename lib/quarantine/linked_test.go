@@ -61,6 +61,7 @@ func TestFilesWithOtherNames(t *testing.T) {
 			test.change(t, protected, other)
 			require.NoError(t, n.file.Close())
 			done, err := Recover(base) // as End does
+			require.NoError(t, done.Told())
 			if test.fails == "" {
 				assert.NoError(t, err)
 			} else {
@@ -101,7 +102,7 @@ func TestWhereThereIsNoQuarantine(t *testing.T) {
 	require.NoError(t, os.WriteFile(dir+"/file", nil, 0o600))
 	for _, into := range []string{"", dir + "/file/aside"} {
 		require.NoError(t, os.WriteFile(dir+"/hook", nil, 0o700))
-		moved, err := Move([]string{dir + "/hook"}, into)
+		moved, err := Move([]string{dir + "/hook"}, into, func(Moved) {})
 		assert.ErrorContains(t, err, `cannot move "`+dir+`/hook" to the quarantine: it is now ".pk-moved-`)
 		assert.Empty(t, moved)
 		assert.NoFileExists(t, dir+"/hook")

@@ -38,12 +38,14 @@ const (
 // A file that cannot be moved gets a random name in its directory, where that can be
 // written. An error names every such file, and every file that may still be in its
 // place; the rest has been moved.
-func Move(names []string, into string) ([]Moved, error) {
+//
+// before is called with each move, before it is made.
+func Move(names []string, into string, before func(Moved)) ([]Moved, error) {
 	var moved []Moved
 	var errs []error
 	dir := -1
 	for _, name := range names {
-		to, err := moveOne(name, into, &dir)
+		to, err := moveOne(name, into, &dir, func(to string) { before(Moved{From: name, To: filepath.Join(into, to)}) })
 		if to != "" {
 			moved = append(moved, Moved{From: name, To: filepath.Join(into, to)})
 		}
@@ -57,7 +59,7 @@ func Move(names []string, into string) ([]Moved, error) {
 	return moved, errors.Join(errs...)
 }
 
-func moveOne(name, into string, dir *int) (to string, err error) {
+func moveOne(name, into string, dir *int, before func(to string)) (to string, err error) {
 	parent, restore, err := openParent(name)
 	if err != nil {
 		return "", err
@@ -73,7 +75,7 @@ func moveOne(name, into string, dir *int) (to string, err error) {
 			return "", hide(parent, base, err)
 		}
 	}
-	to, err = moveTo(parent, base, *dir)
+	to, err = moveTo(parent, base, *dir, before)
 	if err != nil && to == "" && !errors.Is(err, unix.ENOENT) { // it may come back
 		err = hide(parent, base, err)
 	}
@@ -162,8 +164,9 @@ func makeDir(path string) (int, error) {
 }
 
 // moveTo returns the name that the file has in dir now, "" if it is not there.
-func moveTo(parent int, name string, dir int) (string, error) {
+func moveTo(parent int, name string, dir int, before func(to string)) (string, error) {
 	to := strings.ToLower(rand.Text()[:8]) + "-" + name
+	before(to)
 	err := fsat.RenameFresh(parent, name, dir, to)
 	if err == nil {
 		return to, nil

@@ -40,7 +40,7 @@ func TestMove(t *testing.T) {
 			require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(project, "link")))
 			require.NoError(t, syscall.Mkfifo(filepath.Join(project, "fifo"), 0o600))
 			names := []string{hooks, project + "/config", project + "/link", project + "/fifo", project + "/nonesuch", project + "/no/such"}
-			moved, err := Move(names, into)
+			moved, err := Move(names, into, func(Moved) {})
 			require.NoError(t, err)
 			require.Len(t, moved, 4)
 			for i, m := range moved {
@@ -62,7 +62,7 @@ func TestMove(t *testing.T) {
 
 func TestMoveAsideMakesNothingForNothing(t *testing.T) {
 	dir := t.TempDir()
-	moved, err := Move([]string{dir + "/nonesuch"}, dir+"/aside")
+	moved, err := Move([]string{dir + "/nonesuch"}, dir+"/aside", func(Moved) {})
 	assert.NoError(t, err)
 	assert.Empty(t, moved)
 	assert.NoDirExists(t, dir+"/aside")
@@ -75,14 +75,14 @@ func TestMoveAsideFollowsNoLink(t *testing.T) {
 	require.NoError(t, os.Mkdir(dir+"/project", 0o755))
 	require.NoError(t, os.Symlink(dir+"/victim", dir+"/project/.git"))
 	require.NoError(t, os.Symlink(dir+"/victim", dir+"/aside"))
-	moved, err := Move([]string{dir + "/project/.git/hooks"}, dir+"/other")
+	moved, err := Move([]string{dir + "/project/.git/hooks"}, dir+"/other", func(Moved) {})
 	assert.Error(t, err, "a link is in the way, and what lies behind it is not ours to move")
 	assert.Empty(t, moved)
-	_, err = Move([]string{dir + "/project/.git"}, dir+"/aside")
+	_, err = Move([]string{dir + "/project/.git"}, dir+"/aside", func(Moved) {})
 	assert.Error(t, err, "the destination is a link")
 	assert.DirExists(t, dir+"/victim/hooks")
 	for _, name := range []string{"relative", "/a/../b", "/", "/a/"} {
-		_, err = Move([]string{name}, dir+"/other")
+		_, err = Move([]string{name}, dir+"/other", func(Moved) {})
 		assert.Error(t, err, name)
 	}
 }
@@ -114,7 +114,7 @@ func TestMoveAsideAgainstSwapping(t *testing.T) {
 	})
 	for range 2000 {
 		_ = os.WriteFile(dir+"/p/real/hook", []byte("r"), 0o644)
-		moved, _ := Move([]string{dir + "/p/git/hook"}, dir+"/aside")
+		moved, _ := Move([]string{dir + "/p/git/hook"}, dir+"/aside", func(Moved) {})
 		for _, m := range moved {
 			content, _ := os.ReadFile(m.To)
 			assert.NotEqual(t, "v", string(content))

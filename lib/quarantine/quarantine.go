@@ -198,17 +198,45 @@ func (n *Note) planted(name string, w ways) string {
 type Report struct {
 	Moved []Moved  `json:"moved,omitempty"`
 	Git   []string `json:"git,omitempty"` // changes that did not land as the command may expect, a line each
+
+	kept []*Note // notes that say so until Told
 }
 
 func (r Report) and(o Report) Report {
-	return Report{append(r.Moved, o.Moved...), append(r.Git, o.Git...)}
+	return Report{append(r.Moved, o.Moved...), append(r.Git, o.Git...), append(r.kept, o.kept...)}
 }
 
-// End carries out the note. The note stays if a part of it fails: the next command
-// tries again.
-func (n *Note) End() (Report, error) {
-	r, err := n.do((*gitland.Layer).LandLast)
-	r = n.Done.and(r)
+// keep notes what there is to report, for a Recover that reports it if this process is killed. If
+// that fails, it is reported all the same.
+func (r *Report) keep(base string) {
+	if base == "" || len(r.Moved)+len(r.Git) == 0 {
+		return
+	}
+	n, err := Begin(base, Note{Session: session.Reserve(base).Name(), Done: Report{Moved: r.Moved, Git: r.Git}})
+	if err != nil {
+		return
+	}
+	_ = r.Told()
+	r.kept = []*Note{n}
+}
+
+// Told is called when the report has been printed.
+func (r *Report) Told() error {
+	var errs []error
+	for _, n := range r.kept {
+		errs = append(errs, os.Remove(n.path), n.file.Close())
+	}
+	r.kept = nil
+	return errors.Join(errs...)
+}
+
+// End carries out the note, and adds to the report what has been done before. The note stays if a
+// part of it fails: the next command tries again.
+func (n *Note) End(before Report) (Report, error) {
+	r := n.Done.and(before)
+	r.keep(n.base)
+	err := n.do(&r, (*gitland.Layer).LandLast)
+	r.keep(n.base)
 	if n.file == nil {
 		return r, err
 	}
@@ -220,9 +248,12 @@ func (n *Note) End() (Report, error) {
 
 // Keep does the work of the note when the command has ended, and other processes of its
 // sandbox run on. End has to follow.
-func (n *Note) Keep() (Report, error) { return n.do((*gitland.Layer).LandKept) }
+func (n *Note) Keep() (r Report, err error) {
+	err = n.do(&r, (*gitland.Layer).LandKept)
+	return r, errors.Join(err, r.Told()) // the caller goes on
+}
 
-func (n *Note) do(land func(*gitland.Layer) []string) (Report, error) {
+func (n *Note) do(r *Report, land func(*gitland.Layer) []string) error {
 	for _, m := range n.Modes {
 		m.restore()
 	}
@@ -252,7 +283,12 @@ func (n *Note) do(land func(*gitland.Layer) []string) (Report, error) {
 	if n.base != "" {
 		into = filepath.Join(n.base, n.Session, session.AsideDir)
 	}
-	moved, err := Move(names, into)
+	planned := Report{slices.Clone(r.Moved), r.Git, r.kept}
+	moved, err := Move(names, into, func(m Moved) {
+		planned.Moved = append(planned.Moved, m)
+		planned.keep(n.base)
+	})
+	r.Moved, r.kept = append(r.Moved, moved...), planned.kept
 	if into != "" && (len(moved) > 0 || n.again) {
 		// A later command can make a link to the told path, and git on the host goes there.
 		err = errors.Join(err, gitdir.FenceAll(into))
@@ -265,13 +301,12 @@ func (n *Note) do(land func(*gitland.Layer) []string) (Report, error) {
 			err = errors.Join(err, l.restore())
 		}
 	}
-	r := Report{Moved: moved}
 	if land != nil {
 		for _, l := range gitland.InOrder(n.Layers) {
 			r.Git = append(r.Git, land(l)...)
 		}
 	}
-	return r, err
+	return err
 }
 
 // later reports whether a file was made after the sandbox had ended. The time of its last change
@@ -415,6 +450,7 @@ func Recover(base string) (Report, error) {
 		return Report{}, err
 	}
 	r, gerr := fenceAll(base)
+	r.keep(base)
 	dir, err := openJournal(base)
 	if err == unix.ENOENT {
 		return r, gerr
@@ -511,6 +547,10 @@ func openNote(base string, dir int, name string) (*Note, error) {
 	if st.Mode&0o200 == 0 {
 		n.until = &st.Ctim
 	}
+	n.Done.Moved = slices.DeleteFunc(n.Done.Moved, func(m Moved) bool { // it was planned
+		_, err := os.Lstat(m.To)
+		return errors.Is(err, os.ErrNotExist)
+	})
 	return n, nil
 }
 
@@ -533,5 +573,5 @@ func recoverOne(base string, dir int, name string) (r Report, err error) {
 			return r, errors.Join(fmt.Errorf("cannot remove the /tmp of a killed command in %q: %w", filepath.Join(base, n.Tmp), err), n.file.Close())
 		}
 	}
-	return n.End()
+	return n.End(Report{})
 }

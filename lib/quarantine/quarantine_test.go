@@ -53,7 +53,8 @@ func TestEnd(t *testing.T) {
 			test.plant(t, git)
 			before, err := os.Stat(git)
 			require.NoError(t, err)
-			done, err := n.End()
+			done, err := n.End(Report{})
+			require.NoError(t, done.Told())
 			moved := done.Moved
 			require.NoError(t, err)
 			after, err := os.Stat(git)
@@ -84,7 +85,7 @@ func TestModesThatLetOthersIn(t *testing.T) {
 	n, err := Begin(base, Note{Modes: []Mode{mode}, Session: "workspace-x"})
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(project+"/.git", 0o777))
-	_, err = n.End()
+	_, err = n.End(Report{})
 	require.NoError(t, err)
 	info, err := os.Stat(project + "/.git")
 	require.NoError(t, err)
@@ -100,6 +101,7 @@ func TestRecover(t *testing.T) {
 	require.NoError(t, os.Mkdir(hooks, 0o700))
 
 	done, err := Recover(base)
+	require.NoError(t, done.Told())
 	moved := done.Moved
 	require.NoError(t, err)
 	assert.Empty(t, moved, "its command runs")
@@ -107,11 +109,13 @@ func TestRecover(t *testing.T) {
 
 	require.NoError(t, n.file.Close())
 	done, err = Recover(base)
+	require.NoError(t, done.Told())
 	moved = done.Moved
 	require.NoError(t, err)
 	require.Len(t, moved, 1)
 	assert.NoDirExists(t, hooks)
 	done, err = Recover(base)
+	require.NoError(t, done.Told())
 	moved = done.Moved
 	require.NoError(t, err)
 	assert.Empty(t, moved)
@@ -133,6 +137,7 @@ func TestRecoverTellsOnce(t *testing.T) {
 	require.NoError(t, os.WriteFile(git+"/HEAD", []byte("ref: refs/heads/main\n"), 0o600))
 	require.NoError(t, run.Lock().Close())
 	done, err := Recover(base)
+	require.NoError(t, done.Told())
 	require.NoError(t, err)
 	assert.FileExists(t, git+".fenced/HEAD.fenced")
 	assert.Len(t, done.Git, 1)
@@ -174,7 +179,8 @@ func TestLinksThatWereReplaced(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(hooks))
 	require.NoError(t, os.Mkdir(hooks, 0o700))
-	done, err := n.End()
+	done, err := n.End(Report{})
+	require.NoError(t, done.Told())
 	moved := done.Moved
 	require.NoError(t, err)
 	require.Len(t, moved, 1)
@@ -191,6 +197,7 @@ func TestBytesThatAreNotUTF8(t *testing.T) {
 	require.NoError(t, n.file.Close())
 	require.NoError(t, os.Mkdir(odd, 0o700))
 	done, err := Recover(base)
+	require.NoError(t, done.Told())
 	moved := done.Moved
 	require.NoError(t, err)
 	require.Len(t, moved, 1)
@@ -212,6 +219,7 @@ func TestFilesThatCameAfterTheSandbox(t *testing.T) {
 	require.NoError(t, os.Symlink("after", link))
 	require.NoError(t, os.Chmod(hooks, 0o755)) // which the command can lead others to do
 	done, err := Recover(base)
+	require.NoError(t, done.Told())
 	moved := done.Moved
 	require.NoError(t, err)
 	require.Len(t, moved, 1)
@@ -296,7 +304,7 @@ func TestInherit(t *testing.T) {
 				return begun
 			}
 			end := func(n *Note) {
-				_, err := n.End()
+				_, err := n.End(Report{})
 				require.NoError(t, err)
 			}
 			link(t, "good", project+"/l")
@@ -341,7 +349,8 @@ func TestMovedRepositories(t *testing.T) {
 			_, err = Recover(base)
 		} else {
 			var done Report
-			done, err = n.End()
+			done, err = n.End(Report{})
+			require.NoError(t, done.Told())
 			require.Len(t, done.Moved, 1)
 			to = done.Moved[0].To
 		}
