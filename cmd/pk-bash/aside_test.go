@@ -130,3 +130,19 @@ func TestPlantedFilesWithOtherNames(t *testing.T) {
 		assert.Contains(t, got.Stderr, fmt.Sprintf("%q was left by a command that was killed, and is now", filepath.Join(b.Project, name)))
 	}
 }
+
+// A repository of an earlier command is not what a killed command has made.
+func TestRepositoryIsToldOnceInSpiteOfAKill(t *testing.T) {
+	b := clitest.NewBox(t)
+	assert.Contains(t, b.Run(t, "pk-bash", "-y", "--raw", "git init -q made").Stderr, "works in the sandbox alone until: pk-fs git-adopt")
+	for range 2 {
+		cmd := b.Command("pk-bash", "-y", "test -d made/.git && touch on; sleep 1000")
+		require.NoError(t, cmd.Start())
+		awaitFile(t, b.Project+"/on")
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		b.AwaitOrphans(t)
+		assert.NoDirExists(t, b.Project+"/made/.git")
+		assert.Equal(t, clitest.Outcome{Stdout: ".git\n"}, b.Run(t, "pk-bash", "-y", "--raw", "ls -A made; rm on"))
+	}
+}

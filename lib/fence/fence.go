@@ -601,6 +601,11 @@ func (f *Fence) beginNote() {
 		return
 	}
 	n, seen, others := quarantine.Note{Layers: f.layers}, []string(nil), f.otherNotes()
+	for _, run := range f.runs {
+		for _, r := range run.Restored {
+			n.Had = append(n.Had, r.Repository())
+		}
+	}
 	for _, w := range f.Plan.Watched {
 		if w.Link != "" {
 			n.Links = append(n.Links, quarantine.Link{Path: w.Path, Target: w.Link})

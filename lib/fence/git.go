@@ -514,13 +514,19 @@ func (f *Fence) endGit() (told []string, err error) {
 }
 
 func (f *Fence) each(end func(*gitdir.Run) ([]gitdir.Inert, error)) (told []string, err error) {
+	had := sync.OnceValue(func() map[string]bool { // of this command, and of others beside it
+		if base, err := session.Base(os.Getenv); err == nil {
+			return quarantine.Had(base)
+		}
+		return nil
+	})
 	for _, run := range f.runs {
 		made, rerr := end(run)
 		err = errors.Join(err, rerr)
 		for _, m := range made {
 			known := slices.ContainsFunc(run.Restored, func(r gitdir.Inert) bool { return r.Repository() == m.Repository() })
 			line := m.Line("")
-			if !known && !slices.Contains(told, line) {
+			if !known && !had()[m.Repository()] && !slices.Contains(told, line) {
 				told = append(told, line)
 			}
 		}

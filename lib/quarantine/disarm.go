@@ -41,8 +41,9 @@ func disarm(base string) error {
 	if err := unix.Flock(dir, unix.LOCK_EX); err != nil {
 		return err
 	}
+	had := Had(base)
 	moved, err := each(base, dir, disarmOne) // first: a search for repositories takes longer
-	made, gerr := fenceAll(base)
+	made, gerr := fenceAll(base, func() map[string]bool { return had })
 	made.keep(base)
 	r := moved.and(made)
 	for _, n := range r.kept { // for Recover

@@ -44,6 +44,9 @@ type Note struct {
 
 	Layers []*gitland.Layer `json:"layers,omitempty"` // whose work lands
 
+	// Had are the repositories of earlier commands that this one has back: they have been told.
+	Had []string `json:"had,omitempty"`
+
 	// Done is what DisarmMode has done already for a command that was killed; Recover reports it.
 	Done Report `json:"done,omitzero"`
 
@@ -449,7 +452,7 @@ func Recover(base string) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	r, gerr := fenceAll(base)
+	r, gerr := fenceAll(base, func() map[string]bool { return Had(base) })
 	r.keep(base)
 	dir, err := openJournal(base)
 	if err == unix.ENOENT {
@@ -467,15 +470,31 @@ func Recover(base string) (Report, error) {
 }
 
 // fenceAll makes the repositories of killed commands inert.
-func fenceAll(base string) (r Report, err error) {
+func fenceAll(base string, had func() map[string]bool) (r Report, err error) {
 	made, err := gitdir.Recover(filepath.Join(base, session.GitDir))
+	if len(made) == 0 {
+		return r, err
+	}
+	told := had()
 	for _, m := range made { // two names of one repository
 		line := m.Line(", which a killed command has made,")
-		if !slices.Contains(r.Git, line) {
+		if !told[m.Repository()] && !slices.Contains(r.Git, line) {
 			r.Git = append(r.Git, line)
 		}
 	}
 	return r, err
+}
+
+// Had lists what Note.Had is in the journal of a base.
+func Had(base string) map[string]bool {
+	had := map[string]bool{}
+	notes, _ := Others(base) // without it, a repository is told twice
+	for _, n := range notes {
+		for _, repository := range n.Had {
+			had[repository] = true
+		}
+	}
+	return had
 }
 
 // each calls do for each note in the journal, or what may be one.
