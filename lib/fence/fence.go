@@ -606,6 +606,9 @@ func (f *Fence) beginNote() {
 			n.Had = append(n.Had, r.Repository())
 		}
 	}
+	for _, o := range others { // they are there for this command as well, and may outlive the other
+		n.Had = append(n.Had, o.Had...)
+	}
 	for _, w := range f.Plan.Watched {
 		if w.Link != "" {
 			n.Links = append(n.Links, quarantine.Link{Path: w.Path, Target: w.Link})

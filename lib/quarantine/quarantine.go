@@ -44,7 +44,8 @@ type Note struct {
 
 	Layers []*gitland.Layer `json:"layers,omitempty"` // whose work lands
 
-	// Had are the repositories of earlier commands that this one has back: they have been told.
+	// Had are the repositories of earlier commands that this one, or one beside it, has back: they
+	// have been told.
 	Had []string `json:"had,omitempty"`
 
 	// Done is what DisarmMode has done already for a command that was killed; Recover reports it.
