@@ -69,8 +69,19 @@ func TestWhatAppearsIsMovedAside(t *testing.T) {
 	}
 }
 
+// kill starts a monitor and kills it once its command has made the file "on". It returns when the
+// set-up program has done its work.
+func kill(t *testing.T, b *clitest.Box, monitor *exec.Cmd) {
+	t.Helper()
+	require.NoError(t, monitor.Start())
+	awaitFile(t, b.Project+"/on")
+	require.NoError(t, monitor.Process.Kill())
+	_ = monitor.Wait()
+	b.AwaitOrphans(t)
+}
+
 // A monitor is killed. Without another command, the repository that its command has made is inert
-// soon, and what it has planted is gone. The next command tells of both, once.
+// soon, and the planted file is gone. The next command tells of both, once.
 func TestKilledMonitorLeavesTheHostSafe(t *testing.T) {
 	b := clitest.NewBoxInEveryRow(t)
 	b.Mkdir(t, b.Home+"/.cache/pip") // a cache makes a keeper
@@ -93,12 +104,7 @@ func TestKilledMonitorLeavesTheHostSafe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 2 {
-				cmd := prepare()
-				require.NoError(t, cmd.Start())
-				awaitFile(t, b.Project+"/on")
-				require.NoError(t, cmd.Process.Kill())
-				_ = cmd.Wait()
-				b.AwaitOrphans(t)
+				kill(t, b, prepare())
 				assert.NoDirExists(t, b.Project+"/made/.git")
 				assert.NoFileExists(t, b.Project+"/.envrc")
 				got := b.Run(t, "pk-bash", "-y", "--raw", "ls -A made; rm -r made on")
@@ -110,7 +116,7 @@ func TestKilledMonitorLeavesTheHostSafe(t *testing.T) {
 	}
 }
 
-// What is done to a planted file by another of its names does not make it the user's.
+// A planted file is changed later, by another of its names. It is not the user's for that.
 func TestPlantedFilesWithOtherNames(t *testing.T) {
 	b := clitest.NewBoxInEveryRow(t)
 	for name, plant := range map[string]string{
@@ -118,12 +124,7 @@ func TestPlantedFilesWithOtherNames(t *testing.T) {
 		".codex":    "mkdir .codex; git init -q .codex",
 		".envrc":    "git init -q --bare bare; ln bare/HEAD .envrc",
 	} {
-		cmd := b.Command("pk-bash", "-y", plant+"; touch on; sleep 1000")
-		require.NoError(t, cmd.Start())
-		awaitFile(t, b.Project+"/on")
-		require.NoError(t, cmd.Process.Kill())
-		_ = cmd.Wait()
-		b.AwaitOrphans(t)
+		kill(t, b, b.Command("pk-bash", "-y", plant+"; touch on; sleep 1000"))
 		_, err := os.Lstat(filepath.Join(b.Project, name))
 		assert.ErrorIs(t, err, os.ErrNotExist, name)
 		got := b.Run(t, "pk-bash", "-y", "--raw", "rm -rf s bare on")
@@ -131,17 +132,12 @@ func TestPlantedFilesWithOtherNames(t *testing.T) {
 	}
 }
 
-// A repository of an earlier command is not what a killed command has made.
+// No killed command has made the repository of an earlier one.
 func TestRepositoryIsToldOnceInSpiteOfAKill(t *testing.T) {
 	b := clitest.NewBox(t)
 	assert.Contains(t, b.Run(t, "pk-bash", "-y", "--raw", "git init -q made").Stderr, "works in the sandbox alone until: pk-fs git-adopt")
 	for range 2 {
-		cmd := b.Command("pk-bash", "-y", "test -d made/.git && touch on; sleep 1000")
-		require.NoError(t, cmd.Start())
-		awaitFile(t, b.Project+"/on")
-		require.NoError(t, cmd.Process.Kill())
-		_ = cmd.Wait()
-		b.AwaitOrphans(t)
+		kill(t, b, b.Command("pk-bash", "-y", "test -d made/.git && touch on; sleep 1000"))
 		assert.NoDirExists(t, b.Project+"/made/.git")
 		assert.Equal(t, clitest.Outcome{Stdout: ".git\n"}, b.Run(t, "pk-bash", "-y", "--raw", "ls -A made; rm on"))
 	}

@@ -161,7 +161,7 @@ func TestAuditFilesThatACommandSees(t *testing.T) {
 	}
 }
 
-// A refusal has its object, whatever refuses, and no other hint before it.
+// Each refusal has its object, and no other hint before it.
 func TestRefusalBeforeTheSandbox(t *testing.T) {
 	b := clitest.NewBox(t)
 	for args, hint := range map[string]string{

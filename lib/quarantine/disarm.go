@@ -17,7 +17,7 @@ import (
 // written nothing of the host's. Recover does the rest, and reports all.
 //
 // It runs in the user namespace of the set-up program, where the files of other users are
-// nobody's. What it cannot do there, Recover does.
+// out of reach. Recover does the rest of that too.
 var DisarmMode = hidden.Mode{Name: "--pk-disarm", Run: func(args []string) error {
 	if len(args) != 1 || !filepath.IsAbs(args[0]) {
 		return hidden.ErrOwnUse

@@ -13,7 +13,7 @@ import (
 	"pikuri/lib/session"
 )
 
-// A disarm leaves what it does not do, and Recover reports both.
+// Recover does the rest of the work of a disarm, and reports all.
 func TestDisarm(t *testing.T) {
 	base, project := ground(t)
 	file := project + "/.envrc"
@@ -55,7 +55,7 @@ func TestDisarm(t *testing.T) {
 	assert.Empty(t, notes)
 }
 
-// A process is killed before it has told what it has done.
+// A process is killed before it has told of its work.
 func TestReportIsKeptUntilItIsTold(t *testing.T) {
 	base, project := ground(t)
 	n, err := Begin(base, Note{Names: []string{project + "/.envrc"}, Session: "workspace-x"})

@@ -48,7 +48,7 @@ type Note struct {
 	// have been told.
 	Had []string `json:"had,omitempty"`
 
-	// Done is what DisarmMode has done already for a command that was killed; Recover reports it.
+	// Done has been done already by a process that was killed, or is about to report it.
 	Done Report `json:"done,omitzero"`
 
 	// Above are directories above the names that were missing too: a command can
@@ -210,8 +210,8 @@ func (r Report) and(o Report) Report {
 	return Report{append(r.Moved, o.Moved...), append(r.Git, o.Git...), append(r.kept, o.kept...)}
 }
 
-// keep notes what there is to report, for a Recover that reports it if this process is killed. If
-// that fails, it is reported all the same.
+// keep notes the report, for Recover if this process is killed. If that fails, this process
+// reports all the same.
 func (r *Report) keep(base string) {
 	if base == "" || len(r.Moved)+len(r.Git) == 0 {
 		return
@@ -234,8 +234,8 @@ func (r *Report) Told() error {
 	return errors.Join(errs...)
 }
 
-// End carries out the note, and adds to the report what has been done before. The note stays if a
-// part of it fails: the next command tries again.
+// End carries out the note, and adds to the report of work done before. The note stays if a part of
+// it fails: the next command tries again.
 func (n *Note) End(before Report) (Report, error) {
 	r := n.Done.and(before)
 	r.keep(n.base)
@@ -486,7 +486,7 @@ func fenceAll(base string, had func() map[string]bool) (r Report, err error) {
 	return r, err
 }
 
-// Had lists what Note.Had is in the journal of a base.
+// Had collects Note.Had of all notes in the journal of a base.
 func Had(base string) map[string]bool {
 	had := map[string]bool{}
 	notes, _ := Others(base) // without it, a repository is told twice
@@ -498,7 +498,7 @@ func Had(base string) map[string]bool {
 	return had
 }
 
-// each calls do for each note in the journal, or what may be one.
+// each calls do for each note in the journal, and for files that may be notes.
 func each(base string, journal int, do func(base string, journal int, name string) (Report, error)) (r Report, err error) {
 	var errs []error
 	err = fsat.Each(journal, func(e fsat.Entry) error {

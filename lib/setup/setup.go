@@ -29,8 +29,8 @@ var Mode = hidden.Mode{Name: option, Run: main}
 
 const option = "--pk-setup"
 
-// Dismissed is the last byte that a monitor writes to descriptor 3, when it has done what it does
-// after the end of the sandbox. Without it, the monitor was killed.
+// Dismissed is the last byte that a monitor writes to descriptor 3, when its work after the end of
+// the sandbox is done. Without it, the monitor was killed.
 const Dismissed = 0
 
 // GateWord as an argument has the set-up program start the gate of its sandbox before

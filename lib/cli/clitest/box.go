@@ -128,8 +128,8 @@ func (b *Box) sweep(t testing.TB) {
 	})
 }
 
-// AwaitOrphans waits for the end of the set-up programs, and of what they become when a monitor
-// was killed. While they do that, they have no command line for a moment.
+// AwaitOrphans waits for the end of the set-up programs. Those of killed monitors run another
+// program in their place, and have no command line for a moment.
 func (b *Box) AwaitOrphans(t testing.TB) {
 	t.Helper()
 	ours := []byte("\x00--pk-disarm\x00" + filepath.Dir(b.Project) + "/")
@@ -153,8 +153,8 @@ func (b *Box) AwaitOrphans(t testing.TB) {
 	}
 }
 
-// becomes reports whether a process without a command line is one that runs another program in its
-// place: a session leader, as set-up programs are, that has not ended. Its first thread may have.
+// becomes reports whether a process without a command line is about to run another program in its
+// place: a session leader, as set-up programs are, and alive. Its first thread may have ended.
 func becomes(dir string) bool {
 	stat, _ := os.ReadFile(dir + "/stat")
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
