@@ -39,8 +39,8 @@ func newScreen(s *Sandbox, streams [3]*os.File, suspend, idle func()) *screen {
 	c := &screen{sandbox: s, master: int(s.master.Fd()), in: -1, out: -1, onSuspend: suspend, done: make(chan struct{})}
 	c.idle = time.AfterFunc(time.Hour, func() {
 		idle()
-		if c.looks.Add(-1) > 0 {
-			c.idle.Reset(nextLook)
+		if left := c.looks.Add(-1); left > 0 {
+			c.idle.Reset(nextLook << (looks - 1 - left))
 		}
 	})
 	for fd, f := range streams {
@@ -80,7 +80,7 @@ func (c *screen) adopt(from int) {
 const (
 	firstLook = 50 * time.Millisecond
 	nextLook  = 300 * time.Millisecond
-	looks     = 4
+	looks     = 6 // the time doubles: on a busy machine a command takes seconds
 )
 
 // busy notes input or output.

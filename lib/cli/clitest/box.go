@@ -141,7 +141,7 @@ func (b *Box) AwaitOrphans(t testing.TB) {
 		}
 		return slices.ContainsFunc(lines, func(name string) bool {
 			line, _ := os.ReadFile(name) // it may have ended
-			return bytes.Contains(line, ours) || len(line) == 0 && time.Since(begun) < 2*time.Second && becomes(filepath.Dir(name))
+			return bytes.Contains(line, ours) || time.Since(begun) < 2*time.Second && b.becomes(filepath.Dir(name), line)
 		})
 	}
 	for runs() {
@@ -153,9 +153,14 @@ func (b *Box) AwaitOrphans(t testing.TB) {
 	}
 }
 
-// becomes reports whether a process without a command line is about to run another program in its
-// place: a session leader, as set-up programs are, and alive. Its first thread may have ended.
-func becomes(dir string) bool {
+// becomes reports whether a process is about to become a set-up program, or the next program in
+// its place. Until then it looks like its parent, or has no command line: it is a session leader
+// then, and alive, though its first thread may have ended.
+func (b *Box) becomes(dir string, line []byte) bool {
+	if len(line) > 0 {
+		cwd, _ := os.Readlink(dir + "/cwd")
+		return cwd == b.Project && bytes.HasPrefix(line, []byte(b.Bin+"/pk-"))
+	}
 	stat, _ := os.ReadFile(dir + "/stat")
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	const state, session, threads = 0, 3, 17
