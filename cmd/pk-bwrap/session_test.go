@@ -590,7 +590,7 @@ func TestHiddenModesRefuse(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, args := range [][]string{
 		{"--pk-keeper"}, {"--pk-keeper", b.Home, "workspace-s", "1s"}, {"--pk-keeper-start"}, {"--pk-keeper-start", "", b.Home, "workspace-s", "1s"},
-		{"--pk-keeper-mount", "/", "m", b.Home}, {"--pk-setup"}, {"--pk-setup", "{}"}, {"--pk-guard"}, {"--pk-disarm"},
+		{"--pk-keeper-mount", "/", "m", b.Home}, {"--pk-setup"}, {"--pk-setup", "{}"}, {"--pk-guard"}, {"--pk-disarm"}, {"--pk-disarm", b.Home},
 	} {
 		cmd := exec.Command(filepath.Join(b.Bin, "pk-bwrap"), args...)
 		cmd.Env = []string{}
@@ -600,6 +600,7 @@ func TestHiddenModesRefuse(t *testing.T) {
 			assert.NotEmpty(t, got.Stderr, args)
 		}
 		assert.NoDirExists(t, b.Home+"/.cache/pikuri")
+		assert.NoDirExists(t, b.Home+"/journal")
 	}
 }
 

@@ -30,6 +30,9 @@ func disarm(base string) error {
 	if err != nil {
 		return err
 	}
+	if _, err := os.Lstat(filepath.Join(base, session.GitDir)); errors.Is(err, os.ErrNotExist) {
+		return hidden.ErrOwnUse // no command has begun there
+	}
 	if err := session.MakeDir(unix.AT_FDCWD, filepath.Join(base, journal)); err != nil {
 		return err
 	}

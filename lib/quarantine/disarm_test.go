@@ -16,6 +16,7 @@ import (
 // Recover does the rest of the work of a disarm, and reports all.
 func TestDisarm(t *testing.T) {
 	base, project := ground(t)
+	require.NoError(t, os.Mkdir(filepath.Join(base, session.GitDir), 0o700))
 	file := project + "/.envrc"
 	var kept []string
 	for _, tmp := range []string{"", session.Prefix + "tmp"} {

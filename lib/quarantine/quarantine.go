@@ -213,7 +213,8 @@ func (r Report) and(o Report) Report {
 // keep notes the report, for Recover if this process is killed. If that fails, this process
 // reports all the same.
 func (r *Report) keep(base string) {
-	if base == "" || len(r.Moved)+len(r.Git) == 0 {
+	says := func(o Report) bool { return len(o.Moved) == len(r.Moved) && len(o.Git) == len(r.Git) }
+	if base == "" || says(Report{}) || len(r.kept) == 1 && says(r.kept[0].Done) {
 		return
 	}
 	n, err := Begin(base, Note{Session: session.Reserve(base).Name(), Done: Report{Moved: r.Moved, Git: r.Git}})
