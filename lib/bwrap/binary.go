@@ -70,7 +70,7 @@ func FindBinary(path string, writable []string) (Binary, error) {
 	b := Binary{Path: real}
 	var st unix.Stat_t
 	if unix.Stat(real, &st) != nil || int(st.Uid) == os.Geteuid() {
-		if program, err := fsat.ReadFile(real); err == nil && isBwrap(program) {
+		if program, err := os.ReadFile(real); err == nil && isBwrap(program) {
 			b.own = program
 		}
 	}

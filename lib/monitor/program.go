@@ -178,6 +178,27 @@ func (k *Keeper) user() *os.File {
 	return k.User
 }
 
+// closed stands for a file that a child does not have.
+const closed = ^uintptr(0)
+
+// roomyFile is a number of a file that is above those of the mounts of a common sandbox.
+const roomyFile = 255
+
+// withRoom adds one more file at a high number, so that the child gets a large table of
+// files, which it keeps when it execs. In a process with several threads, such as the set-up
+// program, the kernel takes ten milliseconds to enlarge the table (synchronize_rcu in
+// expand_fdtable).
+func withRoom(files []uintptr, file uintptr) []uintptr {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil || limit.Cur <= roomyFile {
+		return files
+	}
+	for len(files) < roomyFile {
+		files = append(files, closed)
+	}
+	return append(files, file)
+}
+
 // startProgram starts the set-up program in that user namespace, or with nil in a
 // new one. It has a session of its own: the terminal's signals are for the monitor,
 // which passes them on.
@@ -201,7 +222,6 @@ func startProgram(user *os.File, gate bool, orphaned []string) (*program, error)
 		return nil, fmt.Errorf("cannot make a pipe: %w", err)
 	}
 	defer write.Close()
-	const closed = ^uintptr(0)
 	files := []uintptr{closed, closed, write.Fd(), theirs.Fd(), self.Fd()} // 3 is setup's controlFD
 	name, options := "unshare", []string{"--user", "--map-root-user"}
 	if user != nil {
@@ -217,6 +237,7 @@ func startProgram(user *os.File, gate bool, orphaned []string) (*program, error)
 			line = append(line, setup.GateWord)
 		}
 		line = append(line, orphaned...)
+		files = withRoom(files, self.Fd())
 		// os.StartProcess would start another process, to test the kernel's features.
 		pid, err = syscall.ForkExec(path, line, &syscall.ProcAttr{
 			Dir: "/", Env: []string{"LC_ALL=C", "GOMAXPROCS=1"}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
