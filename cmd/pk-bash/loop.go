@@ -53,7 +53,10 @@ func (s *session) beginLoop() error {
 		return err
 	}
 	s.root = f.ProjectRoot()
-	if err = f.Ready(shell.Argv("")[0]); err == nil && s.Temp == "" && f.Opened.Session == nil && f.Opened.Reserved == nil {
+	if err = f.CheckHost(); err == nil {
+		err = f.Ready(shell.Argv("")[0])
+	}
+	if err == nil && s.Temp == "" && f.Opened.Session == nil && f.Opened.Reserved == nil {
 		s.Loop, err = makeLoop()
 	}
 	return errors.Join(err, f.Close())

@@ -98,7 +98,7 @@ func (o *options) runProbe(ctx *cli.Context, f *sandboxflags.Fence, t *probe.Tar
 	}
 	f.Plan.Mounts = append(f.Plan.Mounts, bwrap.Mount{Op: bwrap.OpCopy, Source: self, Dest: probePath, Perms: "0555", Rule: "check"})
 	streams := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
-	err := errors.Join(bwrap.CheckHost(f.Fence.Bwrap, f.Plan.Table()), monitor.CheckStreams(streams))
+	err := errors.Join(f.CheckHost(), monitor.CheckStreams(streams))
 	if err == nil {
 		err = f.OpenLayers() // the scene judges what lands
 	}

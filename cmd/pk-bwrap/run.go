@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -226,7 +227,7 @@ func attend(f *sandboxflags.Fence, argv []string, streams [3]*os.File) (status i
 	defer s.Close()
 	status, death, ran := front.Run(s)
 	if !ran {
-		err = errNotMade
+		err = cmp.Or(f.CheckHost(), errNotMade)
 	}
 	return status, death, err
 }

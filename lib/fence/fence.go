@@ -5,6 +5,7 @@
 package fence
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -89,7 +90,6 @@ type Fence struct {
 	Bwrap bwrap.Binary
 
 	table      []mountinfo.Mount // of this process
-	checkHost  func() error      // why this machine cannot make a sandbox, or nil
 	made       *session.Dir      // from Reserved
 	joined     *session.Joined   // nil before Ready, and without overlays of a session
 	box        *limits.Box
@@ -222,10 +222,6 @@ func (f *Fence) plan() error {
 		return err
 	}
 	f.table = bwrap.OwnMounts()
-	f.checkHost = sync.OnceValue(func() error { return bwrap.CheckHost(f.Bwrap, f.table) })
-	if !f.Tell {
-		go f.checkHost()
-	}
 	o := bwrap.Options{
 		Roots: f.Roots, Tmp: f.Tmp, OwnTmp: f.OwnTmp, RootRule: f.Origin,
 		Overlays: f.Overlays, Trial: f.Trial, Rules: f.Rules, Net: !f.NoNet, Gate: f.network(), AllowNested: f.AllowNested, Trace: f.Trace && !f.Tell,
@@ -417,13 +413,13 @@ func (f *Fence) gitenv() gitconfig.Getenv {
 	}
 }
 
-// Ready refuses a plan that this machine or the caller's streams do not allow, makes and
-// joins the session, and looks for the command in the sandbox. From here on a keeper
-// may run. The errors of the search are *bwrap.NotFound and *bwrap.NotExecutable.
+// CheckHost reports why this machine cannot make a sandbox, as a *bwrap.Unavailable, or
+// nil. It may run bwrap. A start that fails reports the same.
+func (f *Fence) CheckHost() error { return bwrap.CheckHost(f.Bwrap, f.table) }
+
+// Ready makes and joins the session, and looks for the command in the sandbox. From here
+// on a keeper may run. The errors of the search are *bwrap.NotFound and *bwrap.NotExecutable.
 func (f *Fence) Ready(name string) error {
-	if err := f.checkHost(); err != nil {
-		return err
-	}
 	isNew := f.Reserved != nil
 	if isNew { // nothing is in it yet, so nothing has to be made for a command that is missing
 		if err := f.Plan.FindCommand(name); err != nil {
@@ -485,10 +481,11 @@ func (f *Fence) findKeeper(lowers []string) (*session.Joined, error) {
 		return nil, &bwrap.Refusal{Reason: "cannot join the session: nsenter is missing", Advice: "install util-linux"}
 	}
 	joined, err := session.Join(f.Session, lowers, session.JoinOptions{Nsenter: nsenter})
-	if err == nil {
-		f.joined = joined
+	if err != nil {
+		return nil, cmp.Or(f.CheckHost(), err)
 	}
-	return joined, err
+	f.joined = joined
+	return joined, nil
 }
 
 // Keeper returns the keeper of the session, or nil for none: another one than Sandbox

@@ -11,6 +11,7 @@ package monitor
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -168,7 +169,10 @@ func start(c Config) (*Sandbox, error) {
 		if !kept {
 			p.dismiss()
 		}
-		return nil, s.explain(err)
+		if err = s.explain(err); !errors.Is(err, ErrKeeperEnded) {
+			err = cmp.Or(bwrap.CheckHost(c.Bwrap, c.Plan.Table()), err)
+		}
+		return nil, err
 	}
 	l.status = nil
 	if k := c.Keeper; k != nil {

@@ -190,8 +190,8 @@ const roomyFile = 255
 // expand_fdtable).
 func withRoom(files []uintptr, file uintptr) []uintptr {
 	var limit syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil || limit.Cur <= roomyFile {
-		return files
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil || limit.Cur < 2*roomyFile {
+		return files // ForkExec uses still higher numbers
 	}
 	for len(files) < roomyFile {
 		files = append(files, closed)

@@ -130,7 +130,7 @@ func (r *BwrapRunner) try() error {
 	f, err := fence.New(r.config)
 	if err == nil {
 		r.config.Bwrap = f.Bwrap.Path
-		err = bwrap.CheckHost(f.Bwrap, f.Plan.Table())
+		err = f.CheckHost()
 	}
 	if _, unavailable := errors.AsType[*bwrap.Unavailable](err); unavailable {
 		return fmt.Errorf("%w: %w", ErrNotAvailable, err)
