@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,7 +21,7 @@ var trustedDirs = []string{"/usr/bin", "/bin", "/usr/local/bin"}
 // Binary is a bwrap that may be started.
 type Binary struct {
 	Path string // absolute
-	own  []byte // its content, if the caller owns it and it is bwrap itself
+	own  bool   // the caller owns it, and it is bwrap itself
 }
 
 // Copy returns a sealed copy in memory of a bwrap that the caller owns, or nil. The
@@ -28,10 +29,14 @@ type Binary struct {
 // could change the mode of the file on the host through /proc/1/exe. For root that would
 // be the bwrap of all users.
 func (b Binary) Copy() (*os.File, error) {
-	if b.own == nil {
+	if !b.own {
 		return nil, nil
 	}
-	fd, err := fsat.Memfd("pk-bwrap", b.own)
+	program, err := fsat.ReadFile(b.Path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot copy bwrap: %w", err)
+	}
+	fd, err := fsat.Memfd("pk-bwrap", program)
 	if err != nil {
 		return nil, fmt.Errorf("cannot copy bwrap: %w", err)
 	}
@@ -67,19 +72,33 @@ func FindBinary(path string, writable []string) (Binary, error) {
 			}
 		}
 	}
-	b := Binary{Path: real}
 	var st unix.Stat_t
-	if unix.Stat(real, &st) != nil || int(st.Uid) == os.Geteuid() {
-		if program, err := os.ReadFile(real); err == nil && isBwrap(program) {
-			b.own = program
-		}
-	}
-	return b, nil
+	owned := unix.Stat(real, &st) != nil || int(st.Uid) == os.Geteuid()
+	return Binary{Path: real, own: owned && isBwrap(real)}, nil
 }
 
 // isBwrap tells bwrap from a wrapper, which must be started by its name.
-func isBwrap(program []byte) bool {
-	return bytes.HasPrefix(program, []byte("\x7fELF")) && bytes.Contains(program, []byte("--unshare-user"))
+func isBwrap(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	option := []byte("--unshare-user")
+	buf := make([]byte, 128<<10) // not the whole: a wrapper may have megabytes
+	n, err := io.ReadFull(f, buf)
+	if !bytes.HasPrefix(buf, []byte("\x7fELF")) {
+		return false
+	}
+	for !bytes.Contains(buf[:n], option) {
+		if err != nil {
+			return false
+		}
+		kept := copy(buf, buf[n-len(option):n])
+		n, err = io.ReadFull(f, buf[kept:])
+		n += kept
+	}
+	return true
 }
 
 // checkBinary resolves path and refuses a file that others could have replaced. It

@@ -252,14 +252,6 @@ func (f *Fence) plan() error {
 		o.Roots = append(o.Roots, confine.Root{Path: o.Tmp, Writable: true, Dir: true})
 	}
 	f.lookAhead()
-	if !f.NoToolchains {
-		found, err := tools()
-		if err != nil {
-			return err
-		}
-		o.Toolchains, o.Missing, o.Masks = found.present, found.missing, found.masks
-		o.Env.Usual = append(o.Env.Usual, found.vars...)
-	}
 	own := ""
 	if o.OwnTmp {
 		own = o.Tmp
@@ -270,6 +262,14 @@ func (f *Fence) plan() error {
 	o.GitDirs = f.gitDirs
 	for _, s := range f.submodules {
 		o.Submodules = append(o.Submodules, s.Dir)
+	}
+	if !f.NoToolchains {
+		found, err := tools()
+		if err != nil {
+			return err
+		}
+		o.Toolchains, o.Missing, o.Masks = found.present, found.missing, found.masks
+		o.Env.Usual = append(o.Env.Usual, found.vars...)
 	}
 	if f.Plan, err = bwrap.New(o); err != nil {
 		return err

@@ -86,8 +86,14 @@ func spelled(path string) []string {
 func Files(root string) []bwrap.Protected {
 	rows := Rows()
 	list := make([]bwrap.Protected, 0, len(rows))
+	counts := map[string]bool{} // by Needs
 	for _, r := range rows {
-		if r.counts(root) {
+		does, known := counts[r.Needs]
+		if !known {
+			does = r.counts(root)
+			counts[r.Needs] = does
+		}
+		if does {
 			list = append(list, r.in(root))
 		}
 	}
