@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -518,10 +519,20 @@ func (w *walker) came(in around, i int, st *unix.Stat_t) bool {
 
 // stamp is the ctime by which a later change shows, 0 if it is too recent.
 func (w *walker) stamp(st *unix.Stat_t) int64 {
-	if ctime := st.Ctim.Nano(); ctime < w.now-settled {
+	if ctime := st.Ctim.Nano(); ctime < w.now-settles(st) {
 		return ctime
 	}
 	return 0
+}
+
+// settles is settled, or less for a file system that keeps finer times than milliseconds: it
+// takes them from the kernel's clock, which ticks a hundred times a second or more often. A
+// file system without a device may be another machine's, with another clock.
+func settles(st *unix.Stat_t) int64 {
+	if unix.Major(st.Dev) != 0 && st.Ctim.Nsec%int64(time.Millisecond) != 0 {
+		return min(settled, int64(50*time.Millisecond))
+	}
+	return settled
 }
 
 // look finds the spots of an open directory. It looks the names up instead of reading
