@@ -6,6 +6,7 @@ package heap
 
 import (
 	"runtime/debug"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -23,11 +24,11 @@ const Large = 512 << 10
 // files below 8 MB, and each call of HugePages may take 4 MB of addresses.
 const gcPercent = 600
 
-// Prepare is for the beginning of a program.
-func Prepare() {
+// Prepare is for the beginning of a program. A second call does nothing.
+var Prepare = sync.OnceFunc(func() {
 	debug.SetGCPercent(gcPercent)
 	HugePages()
-}
+})
 
 // HugePages has what the program allocates next, some 4 MB, backed by huge pages (madvise(2)):
 // two page faults instead of a thousand. Go itself asks for none
