@@ -147,7 +147,7 @@ func (l *loader) environment() error {
 	return nil
 }
 
-// variables adds what variables could make git read, with those among them that name
+// variables adds the files that variables could make git read, with the variables that name
 // files as entries of their own. Git stops at a mistake; this goes on.
 func (l *loader) variables() error {
 	_ = l.environment()

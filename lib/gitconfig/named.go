@@ -420,7 +420,7 @@ const (
 	aDirectory
 )
 
-// look tells what a path leads to.
+// look finds the file that a path leads to.
 func (n *Names) look(path string) state {
 	is := n.seen[path]
 	if is == unseen {

@@ -82,7 +82,7 @@ func PreviewRemotes(host string, base, layer []byte) (before, after []byte, err 
 	return l.before, l.after, err
 }
 
-// landing is what the host's file was, and what it becomes.
+// landing is the host's file before and after.
 type landing struct {
 	before, after []byte
 	changed       []Change

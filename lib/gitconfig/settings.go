@@ -46,7 +46,7 @@ var variables = map[string]kindOfSetting{
 	"GIT_DIR": repository, "GIT_COMMON_DIR": repository, "GIT_WORK_TREE": noFile, "PATH": noFile,
 }
 
-// kindOfValue tells what git does with the value of a key, as gitconfig(5) and the manuals of
+// kindOfValue is the use that git makes of the value of a key, as gitconfig(5) and the manuals of
 // git's own helpers say. A command too many does no harm: a word must still name a file.
 func kindOfValue(key string) kindOfSetting {
 	if kind, is := variables[key]; is {
@@ -93,7 +93,7 @@ var commandNames = []string{
 	"httpd", "authorsprog", "tunnel", "args",
 }
 
-// settings reads what entries mean, and adds the files that they include.
+// settings reads entries, and adds the files that they include.
 func (n *Names) settings(l *loader) []*setting {
 	for _, e := range l.targets {
 		n.name(e.Value, "a configuration includes it", false)
@@ -105,7 +105,7 @@ func (n *Names) settings(l *loader) []*setting {
 	return all
 }
 
-// setting appends a setting, and those that its command makes.
+// setting appends a setting, and the settings that its command makes.
 func (n *Names) setting(all []*setting, e Entry, depth int) []*setting {
 	s := &setting{Entry: e, kind: kindOfValue(e.Key)}
 	all = append(all, s)

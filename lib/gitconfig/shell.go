@@ -9,7 +9,7 @@ import (
 // reading is a command line of a configuration as a shell reads it, reduced to the words
 // that may name files. A word too many does less harm than one too few: all branches are
 // taken, and a quoted text may be a command line again. A parser of the whole grammar
-// would refuse what is not quite a command line.
+// would refuse a line that is not quite a command line.
 type reading struct {
 	getenv Getenv
 	vars   map[string][]expansion // that the line sets
@@ -302,7 +302,7 @@ func (s *scanner) substitution() piece {
 	return piece{strings.TrimSuffix(from[:len(from)-len(s.rest)], ")"), output}
 }
 
-// dollar reads what a dollar sign begins.
+// dollar reads the expansion that a dollar sign begins.
 func (s *scanner) dollar() piece {
 	s.take(1)
 	switch {

@@ -12,7 +12,7 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// setAside marks the changes of references that must not land. What else may land depends on
+// setAside marks the changes of references that must not land. The rest of the landing depends on
 // deletions, which do not all land themselves.
 //
 // began is the commit of the host's HEAD, without the landed ones, and meanwhile the reason that keeps

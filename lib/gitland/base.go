@@ -29,7 +29,7 @@ import (
 func (l *Layer) Base() string { return filepath.Join(l.Dir, baseDir) }
 
 // atCommit are the files that make the next commit a merge or the like. A command finds those of the host's at its
-// beginning, whatever the user begins or gives up meanwhile.
+// beginning, even if the user begins or gives up something meanwhile.
 var atCommit = []string{"MERGE_HEAD", "MERGE_MODE", "MERGE_MSG", "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "SQUASH_MSG"}
 
 // base is the content that Base is to have, by path: linked, the text of another file, or nil for a
@@ -44,7 +44,7 @@ func (b base) set(name, text string) { b[name] = &text }
 // keepBase makes the base anew. No command uses the layer.
 //
 // The base of an index in the upper layer stays: it is that with which the index began. With a
-// newer one, a later change staged by the host would look like one that the command had removed. So
+// newer one, a later change staged by the host would look like a removal by the command. So
 // stays the name of an index that has one already: each new name changes the ctime of the index, and
 // lists of repositories rely on that.
 //
@@ -411,7 +411,7 @@ func (l *Layer) isBegun(r *repository, git string, out *landed) bool {
 }
 
 // meanwhile returns why the commands' changes of a HEAD, or of its branch, must not land because of the
-// host's, or "". id is the commit of the host's HEAD, without what has landed. After an index has
+// host's, or "". id is the commit of the host's HEAD before the landing. After an index has
 // landed, the base has another one.
 func (l *Layer) meanwhile(git, id string, torn []string, landed bool) string {
 	branch, began, known := l.began(git)
@@ -673,7 +673,7 @@ func (l *Layer) readBase(git string) []byte {
 	return data
 }
 
-// setBase makes an index that has landed the base of what the command stages from then on: the
+// setBase makes an index that has landed the base of later changes that the command stages: the
 // host's, whose lock the caller has, or own if the host's has other changes too. Without a base
 // pk takes all that the host has for its changes.
 func (l *Layer) setBase(git string, own []byte) error {

@@ -54,7 +54,7 @@ type sameLinks struct {
 // maxSame bounds these.
 const maxSame = 64
 
-// there tells what a tree has at names.
+// there returns the entries of a tree at names.
 func there(top []objects.Entry, names map[string]bool) string {
 	text := ""
 	for _, e := range top {
@@ -294,7 +294,7 @@ func (w *linkWalk) end(s way) {
 	}
 }
 
-// Bounds of what one start reads of a history: a commit counts as commitCost, its directory by its
+// Bounds of the part of a history that one start reads: a commit counts as commitCost, its directory by its
 // entries, and one with links as linksCost. The next starts read on. Of the commits that could not be
 // read, maxLost are remembered, and each start tries maxAgainLost of them again.
 const (
@@ -306,7 +306,7 @@ const (
 // maxHistory is less in tests.
 var maxHistory = 2_000_000
 
-// history is what has been read of the commits of a git directory. In its file the IDs of the
+// history is the part of the commits of a git directory that has been read. In its file the IDs of the
 // commits follow: it is the only place that has those of references that are gone, so no sweep
 // removes it as long as the git directory is there.
 type history struct {
@@ -328,7 +328,7 @@ const maxNames = 10_000
 
 // LinksOfHistory lists the places behind links of all commits to which the references of a git
 // directory of the host's lead, or once did, for names in its work trees. Only new commits are read:
-// save keeps what was found in a file of a directory.
+// save keeps the findings in a file of a directory.
 func LinksOfHistory(in, common string, workTrees, names []string) (list []Behind, save func()) {
 	file := historyFile(in, common)
 	t, ids, close := readHistory(file)
@@ -376,7 +376,7 @@ func historyFile(in, common string) string {
 	return gitdir.ListFile(in, gitdir.LinksPrefix+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
 }
 
-// readHistory reads the file of a history, and its IDs until close. One that is missing is empty.
+// readHistory reads the file of a history, and its IDs until close. A missing file is empty.
 func readHistory(file string) (t *history, ids func() *idSet, close func()) {
 	t, ids, close = new(history), func() *idSet { return new(idSet) }, func() {}
 	f, err := os.Open(file)
@@ -413,7 +413,7 @@ func union(a, b []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
 }
 
-// merge adds what another start has found, also for other names: then the next start reads all again.
+// merge adds the findings of another start, also for other names: then the next start reads all again.
 func (t *history) merge(other *history, seen, others *idSet) {
 	t.Todo, t.Lost, t.Dirs = append(t.Todo, other.Todo...), append(t.Lost, other.Lost...), nil
 	t.Full = t.Full || other.Full

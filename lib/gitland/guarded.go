@@ -299,7 +299,7 @@ func (g *guard) links(tree string) []Behind {
 // isRead reports whether the links of a commit of the host's are known.
 func (g *guard) isRead(id string) bool { return g.history().whole || g.history().seen.has(id) }
 
-// readBefore is what the start has read of the history.
+// readBefore is the part of the history that the start has read.
 type readBefore struct {
 	seen  *idSet
 	list  []Behind
@@ -664,7 +664,7 @@ func (g *guard) staged(x *indexes) (string, error) {
 }
 
 // bareAt reports whether git on the host could make a git directory of a directory, with
-// files of the index beside those that are there.
+// files of the index beside the present ones.
 func (g *guard) bareAt(x *indexes, dir string, bares map[string]bool) bool {
 	there := func(name string) bool {
 		return slices.ContainsFunc(g.trees, func(h head) bool { return exists(filepath.Join(h.workTree, dir, name)) })

@@ -19,7 +19,7 @@ const (
 	// clocks is by how many seconds a commit may claim to be older than its parent.
 	clocks = 24 * 60 * 60
 
-	// nearby commits count whatever their dates say: those of a command may be any.
+	// nearby commits count with any date: a command may set any.
 	nearby = 64
 )
 
@@ -93,7 +93,7 @@ func (r *repository) from(ids ...string) *walk {
 	return w
 }
 
-// walk returns a walk from commits: one that has begun at some of them, if there is one.
+// walk returns a walk from commits: an earlier walk from some of them, if there is one.
 func (r *repository) walk(ids []string) *walk {
 	key, from := "", map[string]bool{}
 	if len(ids) == 1 {

@@ -770,7 +770,7 @@ func readHostIndex(git string, hexLen int) (h *hostIndex, err error) {
 	return h, nil
 }
 
-// all parses the whole index. One that cannot be read counts as empty.
+// all parses the whole index. An index that cannot be read counts as empty.
 func (h *hostIndex) all() *index.Index {
 	if x, err := index.ParseHost(h.text, h.hexLen); err == nil {
 		return x

@@ -121,7 +121,7 @@ func (n *landing) changes(o refs.Options) ([]refs.Change, error) {
 	}), nil
 }
 
-// mayLand returns the changes that may land, and those that the host keeps apart.
+// mayLand returns the changes that may land, and the changes that the host keeps apart.
 func (n *landing) mayLand(changes []refs.Change) ([]refs.Change, error) {
 	if len(changes) == 0 {
 		return nil, nil

@@ -37,7 +37,7 @@ type refresher struct {
 // look is an index.Look.
 //
 // Git compares times in seconds, so a later change shows only in the ctime of a file that has
-// settled. Another file must be one that git opens, since it is not older than the index.
+// settled. Git opens another file by itself if that is not older than the index.
 func (f *refresher) look(name string, mode uint32, id string) *unix.Stat_t {
 	if f.files--; f.files < 0 {
 		return nil

@@ -24,8 +24,8 @@ const (
 	maxShallow  = 16 << 20 // usually it has 41 bytes for each branch
 )
 
-// ends are the commits at which the history of a repository ends for git, whatever parents
-// they have. Git's gc drops what is below them.
+// ends are the commits at which the history of a repository ends for git, with any
+// parents. Git's gc drops the commits below them.
 //
 // So a commit of the host's never becomes one, and a new commit only if a parent of it is
 // missing. The host's file names it before it lands: at no time, and after no refusal, has
@@ -138,7 +138,7 @@ func (r *repository) changeEnds(change func(ids map[string]bool)) error {
 	return errors.Join(err, lock.Release())
 }
 
-// landEnds lands what the command has removed from the file: at these commits the history
+// landEnds lands the command's removals from the file: at these commits the history
 // goes on, once it is on the host. That has to be clean then: as long as it was missing,
 // nothing could judge it. It comes after the objects.
 func (l *lander) landEnds(r *repository, out *landed) error {

@@ -29,7 +29,7 @@ func (o *landed) tell(format string, args ...any) {
 	}
 }
 
-// retell is tell, and takes back what an earlier landing of the command has told with the same beginning.
+// retell is tell, and takes back the line of an earlier landing of the command with the same beginning.
 func (o *landed) retell(beginning, format string, args ...any) {
 	*o.told = slices.DeleteFunc(*o.told, func(line string) bool { return strings.HasPrefix(line, beginning) })
 	o.tell("%s"+format, append([]any{beginning}, args...)...)

@@ -16,7 +16,7 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// landStates lands states, and reports those that stay.
+// landStates lands states, and reports the rest.
 func (n *landing) landStates(o state.Options) error {
 	result, err := state.Land(n.git, n.up, o)
 	for _, s := range result.Stays {

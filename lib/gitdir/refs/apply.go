@@ -23,7 +23,7 @@ import (
 // Apply makes changes on the host, each by itself, and returns one result for
 // each, in the same order. A ref that the host has moved stays, and the command's
 // value goes to refs/pk/SESSION. Each object that the host's refs lead to stays within
-// reach of them, whatever their logs say: old values stay below refs/pk/trash if no other
+// reach of them, even against their logs: old values stay below refs/pk/trash if no other
 // ref has them. A process killed at any moment leaves a valid repository, and a further
 // Apply completes the work.
 // Like git, it does not wait for the disk.
@@ -478,7 +478,7 @@ func (t *transaction) written(name, from, to string) bool {
 	return chain(entries, t.orZero(from), t.orZero(to)) != nil
 }
 
-// usable returns what lands of the lines of a layer's log that lead from one ID to
+// usable returns the lines that land of a layer's log that lead from one ID to
 // another, if all their objects are on the host.
 func (t *transaction) usable(c *Change, from, to string) []LogEntry {
 	entries := slices.Clone(chain(c.Log, t.orZero(from), t.orZero(to)))
@@ -505,7 +505,7 @@ func (t *transaction) usable(c *Change, from, to string) []LogEntry {
 	return entries
 }
 
-// forks reports whether git rebase could take a commit for one that upstream has dropped, and
+// forks reports whether git rebase could think that upstream has dropped a commit, and
 // so drop it from another branch of the host's: the log of a branch has had it, but neither
 // value has.
 func (t *transaction) forks(name, id, from, to string) bool {

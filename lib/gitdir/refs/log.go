@@ -101,7 +101,7 @@ func (e LogEntry) within(first, last int64) LogEntry {
 	return e
 }
 
-// key is the part of a line that a line of a layer and the one that lands for it have in
+// key is the part of a line that a line of a layer and its line on the host have in
 // common.
 func key(line, session string, hexLen int) string {
 	e, err := parseEntry(line, hexLen)
@@ -121,7 +121,7 @@ func key(line, session string, hexLen int) string {
 	return e.String()
 }
 
-// newEntries returns the lines of a layer's log that the host's log lacks, whatever their
+// newEntries returns the lines of a layer's log that the host's log lacks, with any
 // time and with or without pk's prefix. The layer's log began as a copy of the host's, so
 // it first drops the common beginning. If a line is not one of a reflog, it drops that and
 // all lines before it.

@@ -84,7 +84,7 @@ type Options struct {
 	Held map[string]time.Time
 
 	// Began holds values of references with which the command started, in the form of Landed.
-	// One that has that value still is not changed.
+	// A reference that still has that value is not changed.
 	Began map[string]string
 
 	// Packed is the path of a copy of the host's packed-refs of then. Without such a file there was none, or
@@ -96,7 +96,7 @@ type Options struct {
 	// logs/refs/stash; and two ctimes of packed-refs, from Apply and before. Apply adds
 	// to it. Each worktree needs its own. A caller that
 	// removes a ref's file from the layer must delete its entry: else the ref counts
-	// as one that the command deleted.
+	// as a deletion of the command's.
 	Landed map[string]string
 
 	// Locking, if not nil, is called with a file of the host's before Apply locks it.

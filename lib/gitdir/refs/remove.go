@@ -102,7 +102,7 @@ func (t *transaction) onlyHolds(log, id string) bool {
 	return true
 }
 
-// staying returns the values of refs to be deleted that other refs hold: those that have
+// staying returns the values of refs to be deleted that other refs hold: values that have
 // just landed, the packed ones, and HEAD's branch, but not remote branches. Reading 50 000 loose refs would take
 // longer than one more ref in the trash.
 func (t *transaction) staying(items []*item) map[string]bool {
@@ -290,7 +290,7 @@ func (t *transaction) writeStash(l *gitlock.Lock, it *item, now value, log strin
 	return l.Replace([]byte(c.New+"\n"), time.Time{})
 }
 
-// stashLines returns what lands of the lines of a layer's log of refs/stash. A stash that
+// stashLines returns the lines that land of a layer's log of refs/stash. A stash that
 // the host's log has keeps its label and time there.
 func (t *transaction) stashLines(layer []LogEntry, host string) []LogEntry {
 	had := map[string]LogEntry{}
