@@ -1,11 +1,14 @@
 package monitor
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -42,4 +45,26 @@ func TestAliveDespiteSignals(t *testing.T) {
 	<-stopped
 	require.NoError(t, theirs.Close())
 	require.False(t, p.alive())
+}
+
+// A program that a started program becomes has the large table of files too.
+func TestTableOfFilesSurvivesExec(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer null.Close()
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	defer read.Close()
+	pid, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", "exec grep FDSize /proc/self/status"},
+		&syscall.ProcAttr{Env: os.Environ(), Files: withRoom([]uintptr{null.Fd(), write.Fd()}, null.Fd())})
+	write.Close()
+	require.NoError(t, err)
+	said, err := io.ReadAll(read)
+	require.NoError(t, err)
+	_, err = syscall.Wait4(pid, nil, 0, nil)
+	require.NoError(t, err)
+	var size int
+	_, err = fmt.Sscanf(string(said), "FDSize: %d", &size)
+	require.NoError(t, err)
+	assert.Greater(t, size, roomyFile)
 }
