@@ -66,5 +66,5 @@ func TestTableOfFilesSurvivesExec(t *testing.T) {
 	var size int
 	_, err = fmt.Sscanf(string(said), "FDSize: %d", &size)
 	require.NoError(t, err)
-	assert.Greater(t, size, roomyFile)
+	assert.Greater(t, size, 256) // as many as this process may have inherited
 }
