@@ -57,6 +57,18 @@ func TestConfirmCommand(t *testing.T) {
 	}
 }
 
+// A machine that cannot make a sandbox is found out before anybody is asked.
+func TestNoQuestionWithoutASandbox(t *testing.T) {
+	b := clitest.NewBox(t)
+	program := script(t, b, "answer", "touch \"$HOME/asked\"\n")
+	cmd := b.Command("pk-bash", "--confirm-command", program, "echo ran")
+	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `exec unshare --user --map-root-user sh -c 'echo 0 >/proc/sys/user/max_pid_namespaces; exec "$@"' sh "$@"`, "sh"}, cmd.Args...)
+	got := clitest.Finish(t, cmd)
+	assert.Equal(t, 125, got.Status)
+	assert.Contains(t, got.Stderr, "pk-bash: hint: process namespaces are off; ")
+	assert.NoFileExists(t, b.Home+"/asked")
+}
+
 func TestConfirmCommandGetsTheQuestion(t *testing.T) {
 	b := clitest.NewBox(t)
 	program := script(t, b, "answer", "printf '%s' \"$1\" >$HOME/shown; cat >$HOME/object; echo \"$SSH_ASKPASS_PROMPT\" >$HOME/askpass; exit 1\n")

@@ -82,6 +82,11 @@ func (t *turn) confirm(q shell.Question, j *job) (yes bool, reason string, err e
 			return false, "", err
 		}
 	}
+	if j.fence != nil && !t.loop { // a loop has looked
+		if err := j.fence.CheckHost(); err != nil {
+			return false, "", err
+		}
+	}
 	t.asked = cmp.Or(a.program, "terminal")
 	if a.program == "" && t.loop && cli.Terminal(t.ctx.Stdin) {
 		err = fmt.Errorf("%w: the loop reads its requests from it", shell.ErrNoTerminal)

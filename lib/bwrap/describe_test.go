@@ -98,3 +98,11 @@ func TestAVerdictReadsAtAGlance(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) { assert.Equal(t, test.want, test.verdict.Describe(plain)) })
 	}
 }
+
+func TestJSONKeepsBytes(t *testing.T) {
+	const name = "/\xff"
+	line := Verdict{Path: name, Place: name, Host: name, Mount: name, Access: Writable}.JSON()
+	assert.Equal(t, `{"kind":"verdict","access":"writable","path_base64":"L/8=","place_base64":"L/8=","host_base64":"L/8=","mount_base64":"L/8="}`, line)
+	plan := &Plan{Vars: []Var{{Name: "A\xff", Value: "\xff"}}}
+	assert.Contains(t, plan.JSON(), `{"kind":"variable","name_base64":"Qf8=","value_base64":"/w=="}`)
+}

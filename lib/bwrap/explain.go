@@ -159,6 +159,7 @@ type record struct {
 	Size      int64  `json:"size,omitempty"`
 	Held      bool   `json:"held,omitempty"`
 	Name      string `json:"name,omitempty"`
+	NameB64   []byte `json:"name_base64,omitempty"`
 	Value     string `json:"value,omitempty"`
 	ValueB64  []byte `json:"value_base64,omitempty"`
 	Dropped   bool   `json:"dropped,omitempty"`
@@ -169,6 +170,7 @@ type record struct {
 	Host      string `json:"host,omitempty"`
 	HostB64   []byte `json:"host_base64,omitempty"`
 	Mount     string `json:"mount,omitempty"`
+	MountB64  []byte `json:"mount_base64,omitempty"`
 	Rule      string `json:"rule,omitempty"`
 	Text      string `json:"text,omitempty"`
 }
@@ -183,7 +185,8 @@ func (p *Plan) JSON() []string {
 		lines = append(lines, r.line())
 	}
 	for _, v := range p.Vars {
-		r := record{Kind: "variable", Name: v.Name, Dropped: v.Dropped, Rule: v.Rule}
+		r := record{Kind: "variable", Dropped: v.Dropped, Rule: v.Rule}
+		r.Name, r.NameB64 = text(v.Name)
 		r.Value, r.ValueB64 = text(v.Value)
 		lines = append(lines, r.line())
 	}
@@ -219,10 +222,11 @@ func (p *Plan) SocketsJSON() []string {
 
 // JSON is the verdict as one line.
 func (v Verdict) JSON() string {
-	r := record{Kind: "verdict", Access: v.Access, Rule: v.Rule, Mount: v.Mount}
+	r := record{Kind: "verdict", Access: v.Access, Rule: v.Rule}
 	r.Path, r.PathB64 = text(v.Path)
 	r.Place, r.PlaceB64 = text(v.Place)
 	r.Host, r.HostB64 = text(v.Host)
+	r.Mount, r.MountB64 = text(v.Mount)
 	return r.line()
 }
 
