@@ -62,10 +62,10 @@ func TestNoQuestionWithoutASandbox(t *testing.T) {
 	b := clitest.NewBox(t)
 	program := script(t, b, "answer", "touch \"$HOME/asked\"\n")
 	cmd := b.Command("pk-bash", "--confirm-command", program, "echo ran")
-	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `exec unshare --user --map-root-user sh -c 'echo 0 >/proc/sys/user/max_pid_namespaces; exec unshare --user --map-user "$0" -- "$@"' "$(id -u)" "$@"`, "sh"}, cmd.Args...)
+	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `exec unshare --user --map-root-user sh -c 'echo 0 >/proc/sys/user/max_pid_namespaces; exec unshare --user --map-user "$0" --map-group "$0" -- "$@"' "$(id -u)" "$@"`, "sh"}, cmd.Args...)
 	got := clitest.Finish(t, cmd)
 	assert.Equal(t, 125, got.Status)
-	assert.Contains(t, got.Stderr, "pk-bash: hint: process namespaces are off; ")
+	assert.Contains(t, got.Stderr, "pk-bash: cannot make a sandbox: ")
 	assert.NoFileExists(t, b.Home+"/asked")
 }
 
