@@ -9,20 +9,15 @@ import (
 	"time"
 
 	"pikuri/lib/internal/fsat"
-	"pikuri/lib/mountinfo"
 )
 
 // probeTimeout bounds the trial run of bwrap, which takes five milliseconds if it works;
 // a machine under heavy load gets a thousand times that.
 const probeTimeout = 10 * time.Second
 
-// CheckHost reports the setting that keeps this machine from making a sandbox, if there
-// is one. If no setting looks unusual it takes a tenth of a millisecond; otherwise it
-// tries bwrap itself. mounts are those of this process.
-func CheckHost(bwrap Binary, mounts []mountinfo.Mount) error {
-	if !unusual(mounts) {
-		return nil
-	}
+// CheckHost tries bwrap, and reports the setting that keeps this machine from making a
+// sandbox, if there is one. The error is an *Unavailable.
+func CheckHost(bwrap Binary) error {
 	message, ok := tryBwrap(bwrap)
 	if ok {
 		return nil
@@ -33,21 +28,6 @@ func CheckHost(bwrap Binary, mounts []mountinfo.Mount) error {
 // binfmt is mounted below /proc on most machines. It covers an empty directory, so
 // the kernel lets a sandbox mount its own proc all the same.
 const binfmt = "/proc/sys/fs/binfmt_misc"
-
-// unusual finds reasons for bwrap to fail: the kernel's switches, AppArmor, a container's
-// mounts over /proc, its seccomp filter, a user namespace around this process (a sandbox,
-// or a container without root).
-func unusual(mounts []mountinfo.Mount) bool {
-	for _, kind := range namespaceKinds {
-		if knob("user/max_"+kind+"_namespaces") == "0" {
-			return true
-		}
-	}
-	if knob("kernel/unprivileged_userns_clone") == "0" || knob("kernel/apparmor_restrict_unprivileged_userns") == "1" {
-		return true
-	}
-	return nested() || filtered() || mountBelow(mounts, "/proc", binfmt) != ""
-}
 
 // namespaceKinds are those that bwrap makes and that can be switched off.
 var namespaceKinds = []string{"user", "mnt", "pid", "ipc", "uts", "net", "cgroup"}

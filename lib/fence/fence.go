@@ -414,8 +414,8 @@ func (f *Fence) gitenv() gitconfig.Getenv {
 }
 
 // CheckHost reports why this machine cannot make a sandbox, as a *bwrap.Unavailable, or
-// nil. It may run bwrap. A start that fails reports the same.
-func (f *Fence) CheckHost() error { return bwrap.CheckHost(f.Bwrap, f.table) }
+// nil. It runs bwrap. A start that fails reports the same.
+func (f *Fence) CheckHost() error { return bwrap.CheckHost(f.Bwrap) }
 
 // Ready makes and joins the session, and looks for the command in the sandbox. From here
 // on a keeper may run. The errors of the search are *bwrap.NotFound and *bwrap.NotExecutable.
