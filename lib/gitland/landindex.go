@@ -512,8 +512,8 @@ func (n *landing) staleIndex(changes []refs.Change) (why string, err error) {
 	}
 	tree := n.treeOf(headNow(n.host))
 	for _, id := range ids {
-		var was, is []index.Entry
-		if err := n.differing(tree, n.treeOf(id), "", &was, &is); err != nil {
+		was, is, err := n.differing(tree, n.treeOf(id))
+		if err != nil {
 			return "", err
 		}
 		if path := stale(host, base, was, is); path != "" {
@@ -603,8 +603,8 @@ func (n *landing) heads(base, own, host, now string) (map[string]index.Heads, er
 	known := map[string]index.Entry{} // versions in base
 	var versions [3]map[string]index.Entry
 	for i, tree := range []string{own, host, now} {
-		var was, is []index.Entry
-		if err := n.differing(base, tree, "", &was, &is); err != nil {
+		was, is, err := n.differing(base, tree)
+		if err != nil {
 			return nil, err
 		}
 		versions[i] = map[string]index.Entry{}
@@ -632,8 +632,8 @@ func (n *landing) heads(base, own, host, now string) (map[string]index.Heads, er
 
 // newSubmodules lists those of a tree that another one and the host's index do not have.
 func (n *landing) newSubmodules(old, now string) (list []index.Entry, err error) {
-	var was, is []index.Entry
-	if err := n.differing(old, now, "", &was, &is); err != nil {
+	was, is, err := n.differing(old, now)
+	if err != nil {
 		return nil, err
 	}
 	modules := func(e index.Entry) bool { return e.Mode != index.ModeGitlink }
@@ -662,8 +662,22 @@ func (n *landing) tellBoth(paths []string) {
 	n.out.tell("the host has staged another change of %q%s meanwhile, or committed one: its index keeps that, without the command's; git --literal-pathspecs add -- %s takes the file as it is", paths[0], andMore(len(paths)-1), shellword.Word(paths[0]))
 }
 
-// differing collects the files of directories that differ in two trees, each "" or an ID.
-func (n *landing) differing(old, now, dir string, was, is *[]index.Entry) error {
+// differing lists the files by which two trees differ, each "" or an ID.
+func (n *landing) differing(old, now string) (was, is []index.Entry, err error) {
+	d := difference{guard: n.guard(), left: maxGuarded}
+	err = d.collect(old, now, "")
+	return d.was, d.is, err
+}
+
+// difference collects files. left is the number of entries that it may still read: a few trees
+// that name each other many times stand for more files than fit into memory.
+type difference struct {
+	*guard
+	was, is []index.Entry
+	left    int
+}
+
+func (d *difference) collect(old, now, dir string) error {
 	if old == now {
 		return nil
 	}
@@ -673,7 +687,10 @@ func (n *landing) differing(old, now, dir string, was, is *[]index.Entry) error 
 		if tree == "" {
 			continue
 		}
-		entries, err := n.guard().tree(tree)
+		entries, err := d.tree(tree)
+		if d.left -= 1 + len(entries); err == nil && d.left < 0 {
+			err = errors.New(tooMany)
+		}
 		if err != nil {
 			return err
 		}
@@ -689,15 +706,15 @@ func (n *landing) differing(old, now, dir string, was, is *[]index.Entry) error 
 			case files[e.Name] == e:
 				delete(files, e.Name)
 			default:
-				*is = append(*is, entryOf(dir, e))
+				d.is = append(d.is, entryOf(dir, e))
 			}
 		}
 	}
 	for _, e := range files {
-		*was = append(*was, entryOf(dir, e))
+		d.was = append(d.was, entryOf(dir, e))
 	}
 	for name, pair := range names {
-		if err := n.differing(pair[0], pair[1], dir+name+"/", was, is); err != nil {
+		if err := d.collect(pair[0], pair[1], dir+name+"/"); err != nil {
 			return err
 		}
 	}

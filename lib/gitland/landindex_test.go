@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -168,6 +169,34 @@ func TestStale(t *testing.T) {
 			base, err := index.Of(parse(row.began), 40)
 			require.NoError(t, err)
 			assert.Equal(t, row.want, stale(host, base, parse(row.was), parse(row.is)))
+		})
+	}
+}
+
+// A few trees that name each other many times are millions of files for git, and for a landing
+// that lists them.
+func TestFewTreesWithManyPaths(t *testing.T) {
+	const bomb = `b=$(echo x | git hash-object -w --stdin)
+		t=$(for i in $(seq 13); do printf '100644 blob %s\tf%s\n' $b $i; done | git mktree)
+		for level in $(seq 5); do t=$(for i in $(seq 13); do printf '040000 tree %s\td%s\n' $t $i; done | git mktree); done
+		c=$(git commit-tree -p HEAD -m bomb $(printf '040000 tree %s\tbomb\n' $t | git mktree)); `
+	for _, row := range []struct{ name, command string }{
+		{"the branch that is checked out, and an index", "git update-ref refs/heads/main $c; echo y >y; git add y"},
+		{"HEAD on a new branch", "git update-ref refs/heads/new $c; git symbolic-ref HEAD refs/heads/new"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := newGround(t)
+			g.Sh(`repo .; echo 1 >f; git add .; git commit -qm a`)
+			before := g.Git(".", "rev-parse", "HEAD", "main")
+			layer := g.mount(g.Root+"-layers", bomb+row.command)
+			var began, ended runtime.MemStats
+			runtime.ReadMemStats(&began)
+			told := strings.Join(g.landed(layer), "\n")
+			runtime.ReadMemStats(&ended)
+			assert.Less(t, ended.HeapSys, began.HeapSys+256<<20)
+			assert.Contains(t, told, "it has too many new commits and files to compare")
+			assert.Equal(t, before, g.Git(".", "rev-parse", "HEAD", "main"))
+			assert.Equal(t, "# branch.head main", strings.Split(g.Git(".", "status", "--porcelain=v2", "--branch"), "\n")[1])
 		})
 	}
 }

@@ -327,7 +327,7 @@ func (n *landing) headsThen(changes []refs.Change) (ids []string) {
 	for _, c := range changes {
 		switch {
 		case c.Aside != "":
-		case c.Name == "HEAD":
+		case c.Name == "HEAD" && (c.New != "" || c.Target != c.OldTarget): // else it moves with its branch
 			ids = append(ids, n.mine.id)
 		case c.Name == branch || slices.Contains(others, c.Name):
 			ids = append(ids, c.New)
