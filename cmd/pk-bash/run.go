@@ -346,7 +346,7 @@ func (t *turn) conclude(j *job, result *shell.Result) error {
 		t.ctx.Warn("cannot keep the whole output: %v", result.LogErr)
 	}
 	if result.Outcome == shell.SandboxFailed {
-		return bwrap.Diagnose(string(result.Output))
+		return j.fence.NotMade(string(result.Output))
 	}
 	if j.fence != nil {
 		t.undo(j, result)

@@ -684,13 +684,13 @@ func TestRootsAroundTheSessions(t *testing.T) {
 func TestTooFewDescriptors(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Mkdir(t, b.Home+"/.cache/pip")
-	for _, limit := range []int{12, 14, 15, 30, 57, 127, 128, 256, 300, 400} {
+	for _, limit := range []int{12, 14, 15, 30, 57, 127, 128, 255, 256, 300, 400} {
 		for _, session := range []string{"", "--session s"} {
 			cmd := b.Command("pk-bash")
 			cmd.Path = "/bin/sh"
 			cmd.Args = []string{"sh", "-c", fmt.Sprintf("ulimit -n %d; exec %s/pk-bash -y --raw --bwrap %s %s 'echo ok'", limit, b.Bin, b.Bwrap, session)}
 			got := clitest.Finish(t, cmd)
-			if limit >= 128 {
+			if limit >= 256 {
 				assert.Equal(t, 0, got.Status, got.Stderr)
 				continue
 			}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -166,6 +165,9 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 	}
 	begun := time.Now()
 	status, death, err := attend(f, ctx.Args, streams)
+	if errors.Is(err, errNotMade) {
+		err = f.NotMade("")
+	}
 	done, merr := f.End()
 	for _, line := range done.Git {
 		ctx.Warn("git: %s", line)
@@ -227,12 +229,12 @@ func attend(f *sandboxflags.Fence, argv []string, streams [3]*os.File) (status i
 	defer s.Close()
 	status, death, ran := front.Run(s)
 	if !ran {
-		err = cmp.Or(f.CheckHost(), errNotMade)
+		err = errNotMade
 	}
 	return status, death, err
 }
 
-// errNotMade follows bwrap's own message on standard error.
+// errNotMade is for a bwrap that has not run the command. Its own message is on standard error.
 var errNotMade = errors.New("bwrap could not make the sandbox")
 
 // validate refuses combinations that mean nothing, before anything is opened.

@@ -154,6 +154,8 @@ var ailments = []ailment{
 	{anyOf("make / slave"), func(h *host) string {
 		return "mounting is denied, by a filter or by Landlock; " + h.flags("start it outside that sandbox")
 	}},
+	{anyOf("Resource temporarily unavailable"), always(
+		"no more processes are allowed; raise the limit: ulimit -u")},
 	{func(h *host, said string) bool { return h.container != "" && deniesUse(said) }, func(h *host) string {
 		return "the container may not make namespaces; " + h.flags("")
 	}},
@@ -194,10 +196,10 @@ func deniesUse(said string) bool {
 
 func deniesUseOf(_ *host, said string) bool { return deniesUse(said) }
 
-// minFiles is the limit on open files that a start needs. About 60 are open at once with
-// the mounts of a common machine. With fewer, the dynamic linker and Go's runtime fail
-// with messages of their own.
-const minFiles = 128
+// minFiles is the limit on open files that a start needs: pk-bash gives its command files
+// with numbers up to 252. About 60 are open at once with the mounts of a common machine.
+// With fewer, the dynamic linker and Go's runtime fail with messages of their own.
+const minFiles = 256
 
 // CheckFiles reports a limit on open files that is too low to start a sandbox. The hard
 // limit counts: Go programs raise the soft one at their start.

@@ -415,12 +415,29 @@ func (f *Fence) gitenv() gitconfig.Getenv {
 
 // CheckHost reports why this machine cannot make a sandbox, as a *bwrap.Unavailable, or
 // nil. It runs bwrap. A start that fails reports the same.
-func (f *Fence) CheckHost() error { return bwrap.CheckHost(f.Bwrap) }
+func (f *Fence) CheckHost() error { return bwrap.CheckHost(f.Bwrap, !f.NoNet) }
+
+// NotMade is the error for a bwrap that has ended without running the command. said is what it
+// wrote to standard error, if that is known.
+func (f *Fence) NotMade(said string) error {
+	if err := f.CheckHost(); err != nil {
+		return err
+	}
+	if said == "" {
+		return &bwrap.Unavailable{Reason: "bwrap could not make the sandbox", Advice: "if it has said nothing above, run it by hand; pk-bwrap --check tells more"}
+	}
+	return bwrap.Diagnose(said)
+}
 
 // Ready makes and joins the session, and looks for the command in the sandbox. From here
 // on a keeper may run. The errors of the search are *bwrap.NotFound and *bwrap.NotExecutable.
 func (f *Fence) Ready(name string) error {
 	isNew := f.Reserved != nil
+	if isNew && f.Reserved.Named() { // it and its keeper would stay
+		if err := f.CheckHost(); err != nil {
+			return err
+		}
+	}
 	if isNew { // nothing is in it yet, so nothing has to be made for a command that is missing
 		if err := f.Plan.FindCommand(name); err != nil {
 			return err

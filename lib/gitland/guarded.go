@@ -359,10 +359,13 @@ func (g *guard) directory(tree string, olds []string, all int, dir string, dirs 
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name)
-		if was[e] || len(path) > maxCheckout {
-			continue
-		}
 		why := ""
+		switch {
+		case was[e]:
+			continue
+		case len(path) > maxCheckout:
+			return fmt.Sprintf("it has a path of more than %d bytes, %q", maxCheckout, path[:maxNamed]+"..."), nil
+		}
 		if e.Mode != unix.S_IFDIR {
 			why, err = g.file(path, e.Mode, e.ID, dirs && (files[e.Name] == 0 || e.Mode == index.ModeGitlink && !modules[e.Name]))
 		} else if dirs || g.protects(path) {
@@ -439,8 +442,11 @@ const (
 	maxRecent = 4
 )
 
-// maxCheckout is PATH_MAX: git cannot check out a longer path.
-const maxCheckout = 4096
+// maxCheckout is PATH_MAX: git cannot check out a longer path. maxNamed is how much of it is named.
+const (
+	maxCheckout = 4096
+	maxNamed    = 100
+)
 
 // isBare reports whether git could use a directory as a git directory, as looksBare.
 func isBare(entries []objects.Entry) bool {

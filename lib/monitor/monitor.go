@@ -170,7 +170,7 @@ func start(c Config) (*Sandbox, error) {
 			p.dismiss()
 		}
 		if err = s.explain(err); !errors.Is(err, ErrKeeperEnded) {
-			err = cmp.Or(bwrap.CheckHost(c.Bwrap), err)
+			err = cmp.Or(bwrap.CheckHost(c.Bwrap, c.Plan.Net), err)
 		}
 		return nil, err
 	}

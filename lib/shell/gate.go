@@ -70,10 +70,9 @@ const maxReport = 4096
 // newGate makes a gate. It holds bash until the caller knows whether there is a sandbox,
 // and reports a pipeline if the command may contain one.
 func newGate(j *Job) (*gate, error) {
-	// With a lower limit, descriptors of these numbers cannot exist.
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Cur <= longFD {
-		return nil, nil
+		return nil, fmt.Errorf("too many open files: the limit is %d, and the command has files with numbers up to %d: ulimit -n 1024 raises it", limit.Cur, longFD)
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

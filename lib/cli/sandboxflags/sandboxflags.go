@@ -211,6 +211,7 @@ type Fence struct {
 	*fence.Fence
 	*cli.Opened
 	ahead *monitor.Ahead // of this sandbox alone, or nil
+	begun func()         // to call once its session has begun, or nil
 }
 
 // Open opens the workspace and makes the plan. Nothing has been started when it
@@ -274,7 +275,7 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	if named && !o.Tell {
-		ctx.Say("hint: pk-diff --session %s shows what changes", o.Session)
+		f.begun = func() { ctx.Say("hint: pk-diff --session %s shows what changes", o.Session) }
 	}
 	return f, nil
 }
@@ -330,6 +331,10 @@ func (f *Fence) Ready(name string) error {
 	err := f.Fence.Ready(name)
 	if err == nil && f.Opened.Reserved != nil {
 		err = f.Begin(f.Fence.Session)
+	}
+	if err == nil && f.begun != nil {
+		f.begun()
+		f.begun = nil
 	}
 	if _, ok := errors.AsType[*bwrap.NotFound](err); ok {
 		return cli.WithStatus(cli.StatusMissing, err)

@@ -325,7 +325,7 @@ func TestDeepTrees(t *testing.T) {
 	id := idOf("blob", "x")
 	entry := "100644 f\x00"
 	p := newPackOf()
-	for i := range 10000 {
+	for i := range 2000 {
 		content := entry + raw(id)
 		if id = idOf("tree", content); i < 250 {
 			box.loose(id, zip(fmt.Sprintf("tree %d\x00%s", len(content), content)))
@@ -338,11 +338,30 @@ func TestDeepTrees(t *testing.T) {
 	l := host.lander(Options{})
 	result := host.land(l, box)
 	assert.Zero(t, result.Added, "the file is missing")
-	assert.Equal(t, 10000, len(result.Refused)+result.Omitted)
+	assert.Equal(t, 2000, len(result.Refused)+result.Omitted)
 	box.loose(idOf("blob", "x"), zip("blob 1\x00x"))
-	assert.Equal(t, Result{Added: 10001}, host.land(l, box))
+	assert.Equal(t, Result{Added: 2001}, host.land(l, box))
 	assert.Len(t, host.tree(), 2, "a pack and its index")
 	host.git("cat-file", "-e", id)
+}
+
+// Directories that are nested too deeply for git do not land.
+func TestTooDeepTrees(t *testing.T) {
+	host := newRepo(t, SHA1)
+	box := host.box()
+	box.loose(idOf("blob", "x"), zip("blob 1\x00x"))
+	id, entry := idOf("blob", "x"), "100644 f\x00"
+	p := newPackOf()
+	for range maxTreeDepth + 100 {
+		content := entry + raw(id)
+		id, entry = idOf("tree", content), "40000 d\x00"
+		p.add(id, tree, nil, content)
+	}
+	p.write(box, nil)
+	result := host.land(host.lander(Options{}), box)
+	assert.Equal(t, 1+maxTreeDepth, result.Added)
+	assert.Equal(t, 100, len(result.Refused)+result.Omitted)
+	assert.Contains(t, result.Refused[0].Reason, "more than 2048 directories in each other")
 }
 
 // packOf builds a pack with its index by hand. Entries are written unchanged; offset is

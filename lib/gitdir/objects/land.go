@@ -119,6 +119,7 @@ type node struct {
 	refs    []uint32 // to other nodes: number, and kind in the upper bits
 	shallow bool     // the parents of the commit may be missing
 	cut     bool     // they are
+	depth   uint16   // of new trees below a tree
 	reason  string   // why it was refused, or waits
 	data    []byte   // content, if it is small and loose
 	entry   stored   // its position in landing.pack, if entry.at is not 0
@@ -554,8 +555,17 @@ func (r *landing) follow(i, j uint32, wanted kind) {
 	case to.kind != wanted:
 		n.sources = n.sources[:1]
 		r.fail(i, wrongKind(r.format, to.id, to.kind, wanted).Error(), true)
+	case wanted == tree && n.kind == tree:
+		if n.depth = max(n.depth, to.depth+1); n.depth >= maxTreeDepth {
+			n.sources = n.sources[:1]
+			r.fail(i, fmt.Sprintf("has more than %d directories in each other", maxTreeDepth), true)
+		}
 	}
 }
+
+// maxTreeDepth is the default of git's core.maxTreeDepth. Versions of git before 2.43 have no
+// such limit: they follow trees by recursion, and crash from some 30 000 on.
+const maxTreeDepth = 2048
 
 // publish writes the objects in ready. A few loose blobs are on the host already.
 func (r *landing) publish() error {

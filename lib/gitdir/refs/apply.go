@@ -219,14 +219,19 @@ func (t *transaction) check(c *Change) error {
 		}
 	}
 	kind := t.kind(c.New)
-	commits := c.Name == head || c.Name == stash || strings.HasPrefix(c.Name, heads)
 	switch {
 	case kind == "":
 		return fmt.Errorf("its object %s has not landed", c.New)
-	case commits && kind != "commit":
+	case takesCommit(c.Name) && kind != "commit":
 		return fmt.Errorf("it leads to a %s, not to a commit", kind)
 	}
 	return nil
+}
+
+// takesCommit reports whether git expects a commit of a reference: with another object for its
+// notes, git log fails.
+func takesCommit(name string) bool {
+	return name == head || name == stash || slices.ContainsFunc([]string{heads, "refs/notes/", "refs/remotes/"}, func(dir string) bool { return strings.HasPrefix(name, dir) })
 }
 
 // kind returns the type of an object on the host, "" if there is none.
