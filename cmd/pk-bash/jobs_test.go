@@ -652,15 +652,15 @@ func TestJobsAreApart(t *testing.T) {
 func TestForgedState(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Write(t, b.Project+"/forge.py", `import os, sys
-os.write(250, ("state\n%s\n\0%s\0" % (os.getcwd(), "".join("declare -x %s=\"a[\\$(%s)]\"\n" % (name, sys.argv[1]) for name in sys.argv[2:]))).encode())
+os.write(1, ("state\n%s\n\0%s\0" % (os.getcwd(), "".join("declare -x %s=\"a[\\$(%s)]\"\n" % (name, sys.argv[1]) for name in sys.argv[2:]))).encode())
 `)
 	// All that bash 5 sets itself, or gives a meaning.
 	names := strings.Fields(`RANDOM SRANDOM HISTCMD OPTIND OPTERR SECONDS LINENO EPOCHSECONDS EPOCHREALTIME IFS PPID UID EUID DIRSTACK GROUPS PIPESTATUS
 		FUNCNAME FUNCNEST TMOUT COLUMNS LINES PS1 PS2 PS4 HOSTNAME HOSTTYPE MACHTYPE OSTYPE SHELLOPTS BASHOPTS BASH_ENV COMP_WORDBREAKS REPLY TIMEFORMAT
 		EXECIGNORE GLOBIGNORE POSIXLY_CORRECT MAPFILE COPROC HISTFILE MAIL MAILCHECK OLDPWD PLAIN`)
 	c := dial(t, b, "-y", "--net", "none", "--state", "env")
-	for _, planted := range []string{"echo x >/tmp/ran", "echo hello >&250", "(echo hello >&250; exec sleep 1) >/dev/null 2>&1 &"} {
-		forged := c.ask(`{"command":%s}`, quoted("exec python3 "+b.Project+"/forge.py '"+planted+"' "+strings.Join(names, " ")))
+	for _, planted := range []string{"echo x >/tmp/ran", "echo hello >&249", "(echo hello >&249; exec sleep 1) >/dev/null 2>&1 &"} {
+		forged := c.ask(`{"command":%s}`, quoted("exec python3 "+b.Project+"/forge.py '"+planted+"' "+strings.Join(names, " ")+" >&249"))
 		require.Equal(t, "exited", forged["outcome"], forged)
 		a := c.ask(`{"command":"test ! -e /tmp/ran && echo \"[${PLAIN:0:2}]\" && exit 3","timeout":60}`)
 		assert.Equal(t, []any{"exited", 3.0, "[a[]\n"}, []any{a["outcome"], a["exit_status"], a["output"]}, planted)

@@ -519,6 +519,22 @@ func TestInheritedDescriptorsAreClosed(t *testing.T) {
 	}
 }
 
+// Bash tells pk of a pipeline and of its state by a socket, which no program of the command has.
+func TestNoProgramHasTheSocketOfBash(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, mode := range modes {
+		got := b.Run(t, "pk-bash", append(mode.options, "-y", "--json", "false | ls /proc/self/fd; ls /proc/self/fd | cat; exec ls /proc/self/fd")...)
+		var result struct{ Output string }
+		require.NoError(t, json.Unmarshal([]byte(got.Stdout), &result), got)
+		assert.Equal(t, strings.Repeat("0\n1\n2\n3\n", 3), result.Output, mode.name)
+	}
+	c := dial(t, b, "-y", "--state", "env")
+	for range 2 {
+		assert.Equal(t, "0\n1\n2\n3\n", c.ask(`{"command":"cd /tmp; ls /proc/self/fd"}`)["output"])
+	}
+	assert.NoError(t, c.close())
+}
+
 // Ctrl-C reaches the command, not the sandbox around it.
 func TestInterruptOnTheTerminal(t *testing.T) {
 	b := clitest.NewBox(t)

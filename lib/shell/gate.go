@@ -59,7 +59,8 @@ type gate struct {
 // Numbers at which the command has the files of a gate. Shells use descriptors up
 // to 9 and from 10 on, bash itself 63 and 255.
 const (
-	gateFD   = 250 // the socket
+	heldFD   = 249 // the socket, as bash holds it
+	gateFD   = 250 // the socket, as bash gets it
 	scriptFD = 251 // the script that bash reads first
 	longFD   = 252 // a command that is too long for an argument
 )
@@ -114,24 +115,33 @@ func gateScript(j *Job) string {
 	if j.Fence != nil {
 		script += fmt.Sprintf("{ builtin echo hello >&%[1]d && builtin read -r -u %[1]d _; } 2>/dev/null\n", gateFD)
 	}
+	script += closeOnExec
 	script += j.State.script()
 	if dir := cmp.Or(j.Dir, j.State.Dir); dir != "" {
-		otherwise := fmt.Sprintf("builtin echo nodir >&%d", gateFD)
+		otherwise := fmt.Sprintf("builtin echo nodir >&%d", heldFD)
 		if j.Dir != "" {
 			otherwise = fmt.Sprintf("{ %s; exit 125; }", otherwise)
 		}
-		script += fmt.Sprintf("if builtin cd -- %s 2>/dev/null; then builtin echo dir >&%d; else %s; fi\n", Quote(dir), gateFD, otherwise)
+		script += fmt.Sprintf("if builtin cd -- %s 2>/dev/null; then builtin echo dir >&%d; else %s; fi\n", Quote(dir), heldFD, otherwise)
 	}
 	tell := j.Keep.tell()
 	if hasPipeline(j.Command) {
 		tell = `builtin echo "stages ${__[@]}"; ` + tell
 	}
 	if tell == "" {
-		return script + fmt.Sprintf("exec %d>&-\n", gateFD)
+		return script + fmt.Sprintf("exec %d>&-\n", heldFD)
 	}
 	return script + fmt.Sprintf("trap '{ __=(\"${PIPESTATUS[@]}\"); set +ex; [[ -S /dev/fd/%[1]d ]] && { %[2]s} >&%[1]d; } 2>/dev/null' EXIT\n",
-		gateFD, strings.ReplaceAll(tell, "'", `'\''`))
+		heldFD, strings.ReplaceAll(tell, "'", `'\''`))
 }
+
+// closeOnExec leaves heldFD in the place of gateFD: bash alone has it, and no program that bash
+// starts. While a group of commands has a descriptor redirected, bash keeps the old one at a
+// number from 10 on, close-on-exec; a copy of that is close-on-exec too (redir.c).
+var closeOnExec = strings.NewReplacer("GATE", strconv.Itoa(gateFD), "HELD", strconv.Itoa(heldFD), "COPY", strconv.Itoa(scriptFD)).Replace(`exec COPY>&GATE
+{ for __ in /dev/fd/[1-9]*; do [[ -S $__ && $__ -ef /dev/fd/COPY && $__ != /dev/fd/COPY ]] && exec HELD>&"${__##*/}"; done; } GATE>&- 2>/dev/null
+unset __; exec GATE>&- COPY>&-
+`)
 
 // placed are the files of the command.
 func (g *gate) placed() []monitor.Placed {
