@@ -19,10 +19,11 @@ const chunk = 4 << 20
 // Large is how much memory is worth HugePages.
 const Large = 512 << 10
 
-// gcPercent has the first garbage collection at 24 MB: one would take as long as the landing
+// gcPercent has the first garbage collection at 18 MB: one would take as long as the landing
 // of a commit. A start stays below 4 MB and the landing of a commit in a repository of 20 000
-// files below 8 MB, and each call of HugePages may take 4 MB of addresses.
-const gcPercent = 600
+// files below 8 MB, and each call of HugePages may take 4 MB of addresses. A loop that keeps
+// 8 MB of output stays below 64 MB.
+const gcPercent = 450
 
 // Prepare is for the beginning of a program. A second call does nothing.
 var Prepare = sync.OnceFunc(func() {
