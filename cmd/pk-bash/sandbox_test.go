@@ -528,6 +528,9 @@ func TestNoProgramHasTheSocketOfBash(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(got.Stdout), &result), got)
 		assert.Equal(t, strings.Repeat("0\n1\n2\n3\n", 3), result.Output, mode.name)
 	}
+	cmd := b.Command("pk-bash", "-y", "false | ls /proc/self/fd; ulimit -Sn")
+	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `ulimit -Sn 64; exec "$@"`, "sh"}, cmd.Args...)
+	assert.Contains(t, clitest.Finish(t, cmd).Stdout, "Sn\n0\n1\n2\n3\n64\n")
 	c := dial(t, b, "-y", "--state", "env")
 	for range 2 {
 		assert.Equal(t, "0\n1\n2\n3\n", c.ask(`{"command":"cd /tmp; ls /proc/self/fd"}`)["output"])

@@ -137,10 +137,14 @@ func gateScript(j *Job) string {
 
 // closeOnExec leaves heldFD in the place of gateFD: bash alone has it, and no program that bash
 // starts. While a group of commands has a descriptor redirected, bash keeps the old one at a
-// number from 10 on, close-on-exec; a copy of that is close-on-exec too (redir.c).
-var closeOnExec = strings.NewReplacer("GATE", strconv.Itoa(gateFD), "HELD", strconv.Itoa(heldFD), "COPY", strconv.Itoa(scriptFD)).Replace(`exec COPY>&GATE
+// number from 10 on, close-on-exec; a copy of that is close-on-exec too (redir.c). The caller's
+// soft limit on open files may not allow these numbers; the hard one does.
+var closeOnExec = strings.NewReplacer("GATE", strconv.Itoa(gateFD), "HELD", strconv.Itoa(heldFD), "COPY", strconv.Itoa(scriptFD)).Replace(`unset __ ___
+{ exec COPY>&GATE; } 2>/dev/null || { ___=$(builtin ulimit -Sn); builtin ulimit -Sn 256; exec COPY>&GATE; }
 { for __ in /dev/fd/[1-9]*; do [[ -S $__ && $__ -ef /dev/fd/COPY && $__ != /dev/fd/COPY ]] && exec HELD>&"${__##*/}"; done; } GATE>&- 2>/dev/null
-unset __; exec GATE>&- COPY>&-
+exec GATE>&- COPY>&-
+[[ -z ${___-} ]] || builtin ulimit -Sn "$___"
+unset __ ___
 `)
 
 // placed are the files of the command.
