@@ -115,24 +115,27 @@ func gateScript(j *Job) string {
 	if j.Fence != nil {
 		script += fmt.Sprintf("{ builtin echo hello >&%[1]d && builtin read -r -u %[1]d _; } 2>/dev/null\n", gateFD)
 	}
-	script += closeOnExec
-	script += j.State.script()
-	if dir := cmp.Or(j.Dir, j.State.Dir); dir != "" {
-		otherwise := fmt.Sprintf("builtin echo nodir >&%d", heldFD)
-		if j.Dir != "" {
-			otherwise = fmt.Sprintf("{ %s; exit 125; }", otherwise)
-		}
-		script += fmt.Sprintf("if builtin cd -- %s 2>/dev/null; then builtin echo dir >&%d; else %s; fi\n", Quote(dir), heldFD, otherwise)
-	}
-	tell := j.Keep.tell()
+	tell, fd := j.Keep.tell(), gateFD
 	if hasPipeline(j.Command) {
 		tell = `builtin echo "stages ${__[@]}"; ` + tell
 	}
+	if tell != "" {
+		script += closeOnExec
+		fd = heldFD
+	}
+	script += j.State.script()
+	if dir := cmp.Or(j.Dir, j.State.Dir); dir != "" {
+		otherwise := fmt.Sprintf("builtin echo nodir >&%d", fd)
+		if j.Dir != "" {
+			otherwise = fmt.Sprintf("{ %s; exit 125; }", otherwise)
+		}
+		script += fmt.Sprintf("if builtin cd -- %s 2>/dev/null; then builtin echo dir >&%d; else %s; fi\n", Quote(dir), fd, otherwise)
+	}
 	if tell == "" {
-		return script + fmt.Sprintf("exec %d>&-\n", heldFD)
+		return script + fmt.Sprintf("exec %d>&-\n", fd)
 	}
 	return script + fmt.Sprintf("trap '{ __=(\"${PIPESTATUS[@]}\"); set +ex; [[ -S /dev/fd/%[1]d ]] && { %[2]s} >&%[1]d; } 2>/dev/null' EXIT\n",
-		heldFD, strings.ReplaceAll(tell, "'", `'\''`))
+		fd, strings.ReplaceAll(tell, "'", `'\''`))
 }
 
 // closeOnExec leaves heldFD in the place of gateFD: bash alone has it, and no program that bash
