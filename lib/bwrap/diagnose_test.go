@@ -69,6 +69,8 @@ func TestEveryAilmentHasALineToType(t *testing.T) {
 			"the container may not make namespaces; " + pod},
 		{"another container", host{container: "systemd-nspawn", filtered: true}, saidNo,
 			"the container may not make namespaces; let the container make namespaces and mount a proc of its own (no seccomp filter, nothing mounted below /proc)"},
+		{"too many processes, in a container", host{container: "docker"}, "bwrap: Creating new namespace failed: Resource temporarily unavailable\n",
+			"no more processes are allowed; raise the limit: ulimit -u"},
 		{"mounting filtered in a container", host{container: "docker", filtered: true}, saidSlave,
 			"mounting is denied, by a filter or by Landlock; " + docker},
 		{"inside a Landlock sandbox", host{}, saidSlave,

@@ -56,7 +56,6 @@ func tryBwrap(bwrap Binary, hostNet bool) (message string, ok bool) {
 	if hostNet {
 		net = "--share-net"
 	}
-
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bwrap.Path, "--unshare-user", "--unshare-all", net, "--die-with-parent",

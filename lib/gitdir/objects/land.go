@@ -564,7 +564,8 @@ func (r *landing) follow(i, j uint32, wanted kind) {
 }
 
 // maxTreeDepth is the default of git's core.maxTreeDepth. Versions of git before 2.43 have no
-// such limit: they follow trees by recursion, and crash from some 30 000 on.
+// such limit: they follow trees by recursion, and crash from some 30 000 on. Trees of the host
+// are not counted, so several landings can add more.
 const maxTreeDepth = 2048
 
 // publish writes the objects in ready. A few loose blobs are on the host already.
