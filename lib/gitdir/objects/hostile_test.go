@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -319,13 +321,15 @@ func TestWhatRefersToARefusedObjectWaits(t *testing.T) {
 }
 
 // More objects than are published one by one: they go into a pack.
-func TestDeepTrees(t *testing.T) {
+func TestManyTrees(t *testing.T) {
 	host := newRepo(t, SHA1)
 	box := host.box()
-	id := idOf("blob", "x")
-	entry := "100644 f\x00"
+	var id, entry string
 	p := newPackOf()
 	for i := range 2000 {
+		if i%100 == 0 {
+			id, entry = idOf("blob", "x"), fmt.Sprintf("100644 f%d\x00", i)
+		}
 		content := entry + raw(id)
 		if id = idOf("tree", content); i < 250 {
 			box.loose(id, zip(fmt.Sprintf("tree %d\x00%s", len(content), content)))
@@ -341,27 +345,39 @@ func TestDeepTrees(t *testing.T) {
 	assert.Equal(t, 2000, len(result.Refused)+result.Omitted)
 	box.loose(idOf("blob", "x"), zip("blob 1\x00x"))
 	assert.Equal(t, Result{Added: 2001}, host.land(l, box))
-	assert.Len(t, host.tree(), 2, "a pack and its index")
+	assert.Len(t, slices.Collect(maps.Keys(host.tree())), 2, "a pack and its index")
 	host.git("cat-file", "-e", id)
 }
 
-// Directories that are nested too deeply for git do not land.
+// Directories that are nested too deeply for git do not land, also if they come in steps.
 func TestTooDeepTrees(t *testing.T) {
-	host := newRepo(t, SHA1)
-	box := host.box()
-	box.loose(idOf("blob", "x"), zip("blob 1\x00x"))
-	id, entry := idOf("blob", "x"), "100644 f\x00"
-	p := newPackOf()
-	for range maxTreeDepth + 100 {
-		content := entry + raw(id)
-		id, entry = idOf("tree", content), "40000 d\x00"
-		p.add(id, tree, nil, content)
+	const above = 100
+	trees := func(p *packOf, from string, entry string, n int) string {
+		for range n {
+			content := entry + raw(from)
+			from, entry = idOf("tree", content), "40000 d\x00"
+			p.add(from, tree, nil, content)
+		}
+		return from
 	}
-	p.write(box, nil)
-	result := host.land(host.lander(Options{}), box)
-	assert.Equal(t, 1+maxTreeDepth, result.Added)
-	assert.Equal(t, 100, len(result.Refused)+result.Omitted)
-	assert.Contains(t, result.Refused[0].Reason, "more than 2048 directories in each other")
+	for _, steps := range [][]int{{maxTreeDepth + above}, {maxTreeDepth - 1, 1, above}, {50, 50, maxTreeDepth - 100 + above}} {
+		host := newRepo(t, SHA1)
+		box := host.box()
+		box.loose(idOf("blob", "x"), zip("blob 1\x00x"))
+		l := host.lander(Options{})
+		top, entry, added := idOf("blob", "x"), "100644 f\x00", 0
+		var last Result
+		for _, n := range steps {
+			p := newPackOf()
+			top, entry = trees(p, top, entry, n), "40000 d\x00"
+			p.write(box, nil)
+			last = host.land(l, box)
+			added += last.Added
+		}
+		assert.Equal(t, 1+maxTreeDepth, added, steps)
+		assert.Equal(t, above, len(last.Refused)+last.Omitted, steps)
+		assert.Contains(t, last.Refused[0].Reason, "more than 128 directories in each other")
+	}
 }
 
 // packOf builds a pack with its index by hand. Entries are written unchanged; offset is

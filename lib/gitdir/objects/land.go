@@ -62,6 +62,7 @@ type Lander struct {
 	packs     map[string]signature   // packs with nothing more to land
 	dirs      map[string]signature   // the same for directories of loose objects
 	kinds     map[oid]kind           // of objects of the host
+	depths    map[oid]uint16         // of trees that landed, if other trees are in them
 	special   map[specialFile]string // the fault in it, or ""
 	seen      string                 // the state of the host's directories for Remember, or ""
 }
@@ -92,6 +93,7 @@ func NewLander(host *Database, f Format, o Options) *Lander {
 		packs:     map[string]signature{},
 		dirs:      map[string]signature{},
 		kinds:     map[oid]kind{},
+		depths:    map[oid]uint16{},
 		special:   map[specialFile]string{},
 	}
 }
@@ -119,7 +121,7 @@ type node struct {
 	refs    []uint32 // to other nodes: number, and kind in the upper bits
 	shallow bool     // the parents of the commit may be missing
 	cut     bool     // they are
-	depth   uint16   // of new trees below a tree
+	depth   uint16   // of the trees below a tree, without those that the host had before
 	reason  string   // why it was refused, or waits
 	data    []byte   // content, if it is small and loose
 	entry   stored   // its position in landing.pack, if entry.at is not 0
@@ -426,6 +428,8 @@ func (r *landing) link(i uint32, ref ref) (wrong, failed error) {
 		return nil, err
 	case k != ref.kind:
 		return wrongKind(r.format, ref.id, k, ref.kind), nil
+	case k == tree && n.kind == tree:
+		n.depth = max(n.depth, r.depths[ref.id]+1)
 	}
 	return nil, nil
 }
@@ -527,6 +531,9 @@ func (r *landing) settle() {
 				}
 			case n.state != entered:
 				stack = stack[:len(stack)-1]
+			case top.next == len(n.refs) && n.depth >= maxTreeDepth:
+				n.sources = n.sources[:1]
+				r.fail(top.node, fmt.Sprintf("has more than %d directories in each other", maxTreeDepth), true)
 			case top.next == len(n.refs):
 				n.state = ready
 				r.ready = append(r.ready, top.node)
@@ -556,17 +563,18 @@ func (r *landing) follow(i, j uint32, wanted kind) {
 		n.sources = n.sources[:1]
 		r.fail(i, wrongKind(r.format, to.id, to.kind, wanted).Error(), true)
 	case wanted == tree && n.kind == tree:
-		if n.depth = max(n.depth, to.depth+1); n.depth >= maxTreeDepth {
-			n.sources = n.sources[:1]
-			r.fail(i, fmt.Sprintf("has more than %d directories in each other", maxTreeDepth), true)
-		}
+		n.depth = max(n.depth, to.depth+1)
 	}
 }
 
-// maxTreeDepth is the default of git's core.maxTreeDepth. Versions of git before 2.43 have no
-// such limit: they follow trees by recursion, and crash from some 30 000 on. Trees of the host
-// are not counted, so several landings can add more.
-const maxTreeDepth = 2048
+// maxTreeDepth bounds the directories in each other that one Lander adds. Git before 2.43 follows
+// trees by recursion, without a limit, and crashes from some 30 000 on. What the host had before
+// counts as nothing: a walk of all its trees takes too long. So it takes hundreds of commands to
+// get there.
+const maxTreeDepth = 128
+
+// maxDepths bounds the memory of Lander.depths.
+const maxDepths = 1 << 20
 
 // publish writes the objects in ready. A few loose blobs are on the host already.
 func (r *landing) publish() error {
@@ -625,8 +633,15 @@ func (r *landing) publishLoose(i uint32) error {
 }
 
 func (r *landing) done(i uint32) {
-	r.nodes[i].state = landed
-	r.landed[r.nodes[i].id] = struct{}{}
+	n := &r.nodes[i]
+	n.state = landed
+	r.landed[n.id] = struct{}{}
+	if n.depth > 0 {
+		if len(r.depths) == maxDepths {
+			clear(r.depths)
+		}
+		r.depths[n.id] = n.depth
+	}
 	r.result.Added++
 }
 
