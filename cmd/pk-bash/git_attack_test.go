@@ -167,6 +167,7 @@ var gitAttacks = []gitAttack{
 	{name: "objects directory is a link", commands: []string{`mv .git/objects .git/o; ln -s OUT/repo/.git/objects .git/objects`}},
 	{name: "hard links to files of the project", commands: []string{`echo x >tools/h; ln -f tools/h .git/COMMIT_EDITMSG; ln tools/h .git/refs/heads/h; git rev-parse HEAD >tools/h2; ln tools/h2 .git/refs/heads/h2`, `printf 'ref: ../../../out/canary\n' >tools/h2`}},
 	{name: "FIFOs where git reads", commands: []string{`for f in index HEAD packed-refs COMMIT_EDITMSG FETCH_HEAD shallow refs/heads/fifo logs/HEAD refs/heads/topic objects/info/alternates info/exclude config commondir; do mkdir -p .git/$(dirname $f); rm -f .git/$f; mkfifo .git/$f; done; true`}},
+	{name: "FIFOs as files of the work tree that git reads", commands: []string{`mkdir -p a/b/c/d; for d in . sub a/b/c/d; do for f in .gitignore .gitattributes .mailmap .gitmodules; do rm -f $d/$f; mkfifo $d/$f; done; done 2>/dev/null; ln -s ../sub/x sub/dir/.gitmodules; mkfifo sub/x`}},
 	{name: "directories where git has files", commands: []string{`for f in index packed-refs COMMIT_EDITMSG FETCH_HEAD shallow refs/heads/topic logs/HEAD config HEAD; do rm -f .git/$f; mkdir -p .git/$f/x; done`}},
 	{name: "sockets and sparse giants", commands: []string{`for f in index packed-refs FETCH_HEAD refs/heads/big ORIG_HEAD; do rm -f .git/$f; truncate -s 1G .git/$f 2>/dev/null; done; rm -f .git/HEAD; perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un(".git/HEAD"))'`}},
 

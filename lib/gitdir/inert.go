@@ -18,10 +18,11 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// Inert is a name that pk has changed in a repository that a command made.
+// Inert is a name that pk has changed: in a repository that a command made, or of a file at which git
+// would wait.
 type Inert struct {
 	Dir    string // absolute
-	Name   string // ".git" or "HEAD"
+	Name   string // ".git", "HEAD", or one of gitReads
 	Fenced string // its name now; "": it had to be removed
 	ino    uint64
 	kept   string // a removed file's content after "=", or a removed link's target after ">"
@@ -29,12 +30,22 @@ type Inert struct {
 }
 
 // Repository is the directory by which the user knows the repository: it holds .git or is
-// the bare one.
-func (n Inert) Repository() string { return strings.TrimSuffix(n.Dir, "/.git") }
+// the bare one. Of a file at which git would wait it is the file.
+func (n Inert) Repository() string {
+	if !n.ofRepository() {
+		return filepath.Join(n.Dir, n.Name)
+	}
+	return strings.TrimSuffix(n.Dir, "/.git")
+}
+
+func (n Inert) ofRepository() bool { return !slices.Contains(gitReads, n.Name) }
 
 // Line tells the user of the repository; by is empty, or says which command made it.
 func (n Inert) Line(by string) string {
 	where := n.Repository()
+	if !n.ofRepository() {
+		return fmt.Sprintf("%q%s is %q now: git would wait for ever at a FIFO, or follow the link to one", where, by, n.Fenced)
+	}
 	leads, repository := n.leads()
 	switch {
 	case n.users:
@@ -81,7 +92,7 @@ const (
 
 // fence renames the repositories that commands have made, the deepest first. It writes
 // the record before: if the monitor is killed, the next command finds all renamed ones.
-// stays is the number of names that could stay.
+// Files at which git would wait are in no record: the next command does not have them back. stays is the number of names that could stay.
 func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) (done []Inert, stays int, err error) {
 	var planned []Inert
 	for _, s := range slices.Backward(made) {
@@ -100,21 +111,24 @@ func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) (do
 		}
 	}
 	// On a full disk no name can be restored later, but a rename needs no space.
-	errs = append(errs, save(slices.Concat(records, planned)))
+	ofRepositories := func(names []Inert) []Inert {
+		return slices.Concat(records, slices.DeleteFunc(slices.Clone(names), func(n Inert) bool { return !n.ofRepository() }))
+	}
+	errs = append(errs, save(ofRepositories(planned)))
 	for _, n := range planned {
 		err := l.fenceOne(&n)
 		switch {
 		case err == errNoHead:
 			stays++
 		case err != nil:
-			errs = append(errs, fmt.Errorf("cannot make the repository %q inert: %w", n.Repository(), err))
+			errs = append(errs, fmt.Errorf("cannot make %q inert: %w", n.Repository(), err))
 		}
 		if n.ino != 0 {
 			done = append(done, n)
 		}
 	}
 	if !slices.Equal(done, planned) {
-		errs = append(errs, save(slices.Concat(records, done)))
+		errs = append(errs, save(ofRepositories(done)))
 	}
 	return done, stays, errors.Join(errs...)
 }

@@ -308,6 +308,53 @@ func TestRestored(t *testing.T) {
 	})
 }
 
+// Files of the work tree that git would wait for are out of its way; those of the user's stay.
+func TestFilesAtWhichGitWaits(t *testing.T) {
+	for script, want := range map[string][]string{
+		`mkfifo .gitignore .gitattributes .mailmap .gitmodules`:                  {".gitattributes", ".gitignore", ".gitmodules", ".mailmap"},
+		`mkfifo a/b/c/.gitignore`:                                                {"a/b/c/.gitignore"},
+		`mkdir d; mkfifo d/.gitignore; mv d a/b`:                                 {"a/b/d/.gitignore"},
+		`mkfifo a/p; ln a/p a/.gitignore`:                                        {"a/.gitignore"},
+		`rm a/.gitattributes; mkfifo a/.gitattributes; chmod 0 a/.gitattributes`: {"a/.gitattributes"},
+		`mkfifo p; ln -s p .gitmodules`:                                          {".gitmodules"},
+		`mkfifo p; ln -s p .gitignore; ln -s p a/.mailmap`:                       nil, // git follows none
+		`mkfifo a/.git-blame; echo x >.gitignore; echo x >.gitmodules`:           nil,
+		`mv users/.gitignore users/x`:                                            nil,
+		`touch users/x`:                                                          nil,
+	} {
+		t.Run(script, func(t *testing.T) {
+			g := newGround(t)
+			g.Sh(`repo .; mkdir -p a/b/c users; echo x >a/.gitattributes; mkfifo users/.gitignore`)
+			g.command(func() {})
+			made := g.command(func() { g.Sh(script) })
+			var names []string
+			for _, n := range made {
+				names = append(names, strings.TrimPrefix(n.Repository(), g.Root+"/"))
+				assert.NoFileExists(t, n.Repository())
+				_, err := os.Lstat(g.Path(names[len(names)-1] + FencedSuffix))
+				assert.NoError(t, err)
+				assert.Contains(t, n.Line(""), "git would wait for ever")
+			}
+			slices.Sort(names)
+			assert.Equal(t, want, names)
+			if !strings.Contains(script, "users") {
+				g.Sh(`rm users/.gitignore`)
+				g.Git(".", "status")
+				g.Git(".", "log", "--use-mailmap")
+			}
+			assert.Empty(t, g.command(func() { g.Sh(`touch a/x`) }))
+			assert.Empty(t, recordsOf(g), "nothing is given back")
+		})
+	}
+}
+
+func recordsOf(g ground) []Inert {
+	g.Helper()
+	records, err := recordsIn(g.State)
+	require.NoError(g, err)
+	return records
+}
+
 // The user's own work between two commands stays as it is.
 func TestTheUsersOwn(t *testing.T) {
 	g := newGround(t)

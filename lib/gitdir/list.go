@@ -61,10 +61,11 @@ type dir struct {
 }
 
 // spot is a name by which git would find a repository: .git in a directory, or the
-// HEAD of a directory that looks like a git directory.
+// HEAD of a directory that looks like a git directory. Or git reads a file of that name, and
+// would wait for ever (hangs).
 type spot struct {
 	dir   string // below the root
-	name  string // ".git" or "HEAD"
+	name  string
 	whose owner
 	id    id     // of .git; of the directory for HEAD
 	text  string // of a .git file or link, with leadsNowhere
@@ -485,9 +486,14 @@ func (w *walker) read(in around, path string, i, depth int) error {
 		w.dirs = append(w.dirs, self)
 	}
 	if !w.skip[path] {
-		names, err := subdirectories(fd)
+		names, waits, err := list(fd)
 		if err != nil {
 			return w.failed(path, err)
+		}
+		for _, name := range waits {
+			if _, err := w.spot(fd, path, name); err != nil {
+				return err
+			}
 		}
 		if err := w.children(around{fd, path, st.Ctim.Nano()}, names, git, i, depth+1); err != nil {
 			return err
@@ -597,16 +603,31 @@ func (w *walker) children(in around, names []string, git bool, i, depth int) err
 	return nil
 }
 
-func subdirectories(fd int) ([]string, error) {
-	var names []string
-	err := fsat.Each(fd, func(e fsat.Entry) error {
+// list returns the names of the directories in an open one, and those at which git may wait.
+func list(fd int) (dirs, waits []string, err error) {
+	err = fsat.Each(fd, func(e fsat.Entry) error {
 		if e.Type == unix.DT_DIR || e.Type == unix.DT_UNKNOWN {
-			names = append(names, e.Name)
+			dirs = append(dirs, e.Name)
+		}
+		if e.Type != unix.DT_DIR && e.Type != unix.DT_REG && slices.Contains(gitReads, e.Name) {
+			waits = append(waits, e.Name)
 		}
 		return nil
 	})
-	slices.Sort(names)
-	return names, err
+	slices.Sort(dirs)
+	return dirs, waits, err
+}
+
+// gitReads are the files of a work tree that git opens by their names, gitignore(5), gitattributes(5),
+// gitmailmap(5) and gitmodules(5).
+var gitReads = []string{".gitignore", ".gitattributes", ".mailmap", modulesFile}
+
+const modulesFile = ".gitmodules"
+
+// hangs reports whether git would wait for ever for the content of a file of gitReads. It follows no
+// link but that of .gitmodules, which can lead to a FIFO as well.
+func hangs(name string, kind uint16) bool {
+	return kind == unix.S_IFIFO || kind == unix.S_IFLNK && name == modulesFile
 }
 
 // closed keeps a directory that may stay closed, unless it has a known repository of the
@@ -724,6 +745,13 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 		return nil, err
 	}
 	kind := st.Mode & unix.S_IFMT
+	if slices.Contains(gitReads, name) {
+		s.whose = commands
+		if changed, err := w.changed(fd, of, st, w.since); !changed || !hangs(name, kind) {
+			return nil, err
+		}
+		return s, nil
+	}
 	if kind != unix.S_IFDIR && kind != unix.S_IFREG && kind != unix.S_IFLNK {
 		return nil, nil // git ignores a FIFO, a socket or a device
 	}
