@@ -41,7 +41,7 @@ func TestClient(t *testing.T) {
 		t.Skip("it is started by the tests of the network, in the sandbox")
 	}
 	gatetest.Client(strings.Split(words, "\n"), os.Getenv(clientRoots), os.Stdout)
-	os.Stdout.Close() // the test framework has nothing to say
+	unix.Exit(0) // before the test framework says its part
 }
 
 // netBox has the client in its project.
