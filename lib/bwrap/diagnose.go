@@ -154,6 +154,9 @@ var ailments = []ailment{
 	{anyOf("make / slave"), func(h *host) string {
 		return "mounting is denied, by a filter or by Landlock; " + h.flags("start it outside that sandbox")
 	}},
+	{anyOf(unix.ENOSYS.Error(), "Function not implemented"), func(h *host) string {
+		return "the kernel is older than 5.12, or a system call filter denies what a sandbox needs; " + h.flags("in a systemd unit: no SystemCallFilter= without @mount")
+	}},
 	{anyOf("Resource temporarily unavailable"), always(
 		"no more processes are allowed; raise the limit: ulimit -u")},
 	{func(h *host, said string) bool { return h.container != "" && deniesUse(said) }, func(h *host) string {
@@ -191,7 +194,7 @@ func deniesNamespace(said string) bool {
 
 // deniesUse: bwrap made a user namespace, but the kernel denied its use.
 func deniesUse(said string) bool {
-	return deniesNamespace(said) || anyOf("Operation not permitted", "Permission denied", "RTM_NEWADDR")(nil, said)
+	return deniesNamespace(said) || anyOf(unix.EPERM.Error(), "Operation not permitted", "Permission denied", "RTM_NEWADDR")(nil, said)
 }
 
 func deniesUseOf(_ *host, said string) bool { return deniesUse(said) }
@@ -214,7 +217,16 @@ func CheckFiles() error {
 	}
 }
 
-func (h *host) diagnose(message string) error {
+// DeniedCall is Diagnose for a failure of the set-up program's that a filter of system calls, or an old
+// kernel, explains. It returns "" for any other.
+func DeniedCall(message string) (advice string) {
+	if !strings.HasSuffix(message, unix.ENOSYS.Error()) && !strings.HasSuffix(message, unix.EPERM.Error()) {
+		return ""
+	}
+	return readHost(cmp.Or(FindTrusted("bwrap"), "/usr/bin/bwrap")).diagnose(message).Advice
+}
+
+func (h *host) diagnose(message string) *Unavailable {
 	said := strings.TrimPrefix(firstLine(message), "bwrap: ")
 	no := &Unavailable{Reason: "cannot make a sandbox: " + said, Advice: "run bwrap by hand to see more"}
 	if said == "" {

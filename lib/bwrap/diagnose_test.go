@@ -77,6 +77,14 @@ func TestEveryAilmentHasALineToType(t *testing.T) {
 			"mounting is denied, by a filter or by Landlock; start it outside that sandbox"},
 		{"a systemd unit", host{filtered: true}, saidNo,
 			"a system call filter denies namespaces; in a systemd unit: RestrictNamespaces=no, and no SystemCallFilter= without @mount"},
+		{"a unit without the new calls to mount", host{filtered: true}, "bwrap: cannot show \"/usr\": open_tree: operation not permitted\n",
+			"a system call filter denies namespaces; in a systemd unit: RestrictNamespaces=no, and no SystemCallFilter= without @mount"},
+		{"an old filter in a container", host{container: "docker", filtered: true}, "bwrap: move_mount: function not implemented\n",
+			"the kernel is older than 5.12, or a system call filter denies what a sandbox needs; " + docker},
+		{"an old filter", host{filtered: true}, "bwrap: Failed to make / slave: Function not implemented\n",
+			"mounting is denied, by a filter or by Landlock; start it outside that sandbox"},
+		{"an old kernel", host{}, "bwrap: pivot_root: Function not implemented\n",
+			"the kernel is older than 5.12, or a system call filter denies what a sandbox needs; in a systemd unit: no SystemCallFilter= without @mount"},
 		{"WSL 1", host{wsl1: "Ubuntu", apparmor: "1"}, saidKernel,
 			"WSL 1 has no namespaces; in Windows: wsl --set-version Ubuntu 2"},
 		{"gVisor", host{gvisor: true, container: "docker"}, saidProc,
@@ -169,5 +177,15 @@ func TestInitOfASandboxIsKnown(t *testing.T) {
 		"/usr/lib/systemd/systemd\x00--switched-root\x00--args": false,
 	} {
 		assert.Equal(t, want, bwrapIsInit([]byte(cmdline)), "%q", cmdline)
+	}
+}
+
+// A failure of the set-up program's has a line to type if a filter or the kernel explains it.
+func TestDeniedCall(t *testing.T) {
+	for _, said := range []string{"fsopen tmpfs: operation not permitted", "cannot show \"/usr\": open_tree: function not implemented"} {
+		assert.NotEmpty(t, DeniedCall(said), said)
+	}
+	for _, said := range []string{"", "cannot show \"/x\": open_tree: permission denied", "operation not permitted: no"} {
+		assert.Empty(t, DeniedCall(said), said)
 	}
 }

@@ -100,8 +100,11 @@ func HintOf(err error) string {
 	}](err); ok {
 		return h.Hint()
 	}
-	if errors.Is(err, syscall.EMFILE) {
+	switch {
+	case errors.Is(err, syscall.EMFILE):
 		return "raise the limit on open files: ulimit -n 1024"
+	case errors.Is(err, syscall.ENOSYS):
+		return "the kernel is older than 5.12, or a system call filter denies what pk needs"
 	}
 	return ""
 }

@@ -335,7 +335,7 @@ func (s *Sandbox) handOver(l *launch) (err error) {
 	case answer.Again:
 		return ErrKeeperEnded
 	case answer.Error != "":
-		return &bwrap.Refusal{Reason: "cannot make a sandbox: " + answer.Error, Advice: answer.Hint}
+		return &bwrap.Refusal{Reason: "cannot make a sandbox: " + answer.Error, Advice: cmp.Or(answer.Hint, bwrap.DeniedCall(answer.Error))}
 	}
 	s.bwrap, s.root = answer.Pid, answer.Root
 	s.pidfd, _ = unix.PidfdOpen(s.bwrap, 0) // -1: it has ended, or Linux is older than 5.3
