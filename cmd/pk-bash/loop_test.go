@@ -266,6 +266,40 @@ func TestLogInAProjectBelowTmp(t *testing.T) {
 	}
 }
 
+// A command can put links in the place of the log: they would lead to files that are protected from it.
+func TestLogBehindLinks(t *testing.T) {
+	b := clitest.NewBox(t)
+	for script, log := range map[string]string{
+		"ln -s .envrc log":                  "log",
+		"ln -s missing.envrc log":           "log",
+		"ln -s ../project log; mkdir x":     "log/.envrc",
+		"ln -s . log":                       "log/.envrc",
+		"mkdir d; ln -s ../other/back d/in": "d/in/.envrc",
+		"echo x >names; ln names log":       "log",
+	} {
+		b.Project = filepath.Join(t.TempDir(), "project")
+		require.NoError(t, os.MkdirAll(filepath.Join(b.Project, "../other"), 0o755))
+		require.NoError(t, os.Mkdir(b.Project, 0o755))
+		require.NoError(t, os.Symlink(b.Project, filepath.Join(b.Project, "../other/back")))
+		require.NoError(t, os.WriteFile(b.Project+"/.envrc", []byte("users\n"), 0o755))
+		got := b.Run(t, "pk-bash", "-y", "--no-log", script)
+		require.Equal(t, 0, got.Status, got.Stderr)
+		for _, name := range []string{log, b.Project + "/" + log, filepath.Join(b.Project, "../other/back", log)} {
+			got := b.Run(t, "pk-bash", "-y", "--log", name, "echo evil")
+			assert.Equal(t, 125, got.Status, "%s: %s", script, name)
+			assert.Contains(t, got.Stderr, "cannot make the log", script)
+			assert.Contains(t, got.Stderr, "hint: name a file outside of the writable roots", script)
+		}
+		text, err := os.ReadFile(b.Project + "/.envrc")
+		assert.NoError(t, err)
+		assert.Equal(t, "users\n", string(text), script)
+		assert.NoFileExists(t, b.Project+"/missing.envrc", script)
+		got = b.Run(t, "pk-bash", "-y", "--log", "../other/back/kept.log", "echo kept")
+		assert.Equal(t, 0, got.Status, got.Stderr)
+		assert.FileExists(t, b.Project+"/kept.log")
+	}
+}
+
 // setUps lists the set-up programs of a process, as directories of /proc.
 func setUps(t *testing.T, parent int) (list []string) {
 	t.Helper()

@@ -242,19 +242,36 @@ func (j *job) newLog(s *session) (*shell.Log, error) {
 	return shell.NewLogFile(shell.MaxLog, file), nil
 }
 
-// createLog opens the file of --log. A command that can write there may have put a
-// link in its place, or may put one now.
+// createLog opens the file of --log. A command that can write there may have put a link in its
+// place, or on the way, or may put one now: it would lead to a file that is protected from commands.
 func (j *job) createLog(name string) (*os.File, error) {
 	path, err := filepath.Abs(name)
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := confine.LiesIn(path, confine.WritablePaths(j.workspace.Roots())); ok {
-		// A project below /tmp has no other name if /tmp is the session tmp.
-		path = strings.TrimPrefix(path, j.workspace.ProjectRoot()+"/")
-		return j.workspace.OpenFile(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, 0o600)
+	root, ok := confine.LiesIn(path, confine.WritablePaths(j.workspace.Roots()))
+	if !ok {
+		return shell.CreateLog(path)
 	}
-	return shell.CreateLog(path)
+	plain := func(opened *os.File) error {
+		if err := shell.PlainIn(root, path, opened); err != nil {
+			return cli.WithHint(fmt.Errorf("cannot make the log %q: %w", path, err), "name a file outside of the writable roots")
+		}
+		return nil
+	}
+	if err := plain(nil); err != nil {
+		return nil, err
+	}
+	// A project below /tmp has no other name if /tmp is the session tmp.
+	file, err := j.workspace.OpenFile(strings.TrimPrefix(path, j.workspace.ProjectRoot()+"/"), unix.O_WRONLY|unix.O_CREAT, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := plain(file); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, file.Truncate(0)
 }
 
 // openLog makes a log in the session directory. Without a session it makes one for

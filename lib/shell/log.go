@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/fsat"
+
 	sessions "pikuri/lib/session"
 )
 
@@ -197,6 +199,62 @@ func CreateLog(path string) (*os.File, error) {
 		return nil, fmt.Errorf("cannot make the log %q: %w", path, err)
 	}
 	return f, nil
+}
+
+// PlainIn checks that a path leads to an open file, or without one to none or any file, through no
+// link in a root, and that the file has no other name.
+func PlainIn(root, path string, opened *os.File) error {
+	above, err := canonicalIn(root, filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, above, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+	if err == unix.ELOOP {
+		return fmt.Errorf("a directory in %q on the way to it is a link", root)
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	st, err := fsat.Lstat(dir, filepath.Base(path))
+	if err == unix.ENOENT && opened == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var is unix.Stat_t
+	if opened != nil {
+		if err := unix.Fstat(int(opened.Fd()), &is); err != nil {
+			return err
+		}
+	}
+	switch {
+	case st.Mode&unix.S_IFMT == unix.S_IFLNK:
+		return errors.New("it is a link")
+	case st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink > 1:
+		return errors.New("it has other names")
+	case opened != nil && (is.Dev != st.Dev || is.Ino != st.Ino):
+		return errors.New("another file has taken its place")
+	}
+	return nil
+}
+
+// canonicalIn resolves the links of a path that come before a root, and leaves those in it.
+func canonicalIn(root, path string) (string, error) {
+	for at := range len(path) + 1 {
+		if at == 0 || at < len(path) && path[at] != '/' {
+			continue
+		}
+		above, err := filepath.EvalSymlinks(path[:at])
+		if err != nil {
+			return "", err
+		}
+		if fsat.Within(above, root) {
+			return above + path[at:], nil
+		}
+	}
+	return path, nil
 }
 
 // size formats a number of bytes for people.
