@@ -520,14 +520,17 @@ func (f *Fence) each(end func(*gitdir.Run) ([]gitdir.Inert, error)) (told []stri
 		}
 		return nil
 	})
+	seen := map[string]bool{}
 	for _, run := range f.runs {
 		made, rerr := end(run)
 		err = errors.Join(err, rerr)
+		for _, r := range run.Restored {
+			seen[r.Repository()] = true
+		}
 		for _, m := range made {
-			known := slices.ContainsFunc(run.Restored, func(r gitdir.Inert) bool { return r.Repository() == m.Repository() })
-			line := m.Line("")
-			if !known && !had()[m.Repository()] && !slices.Contains(told, line) {
-				told = append(told, line)
+			if name := m.Repository(); !seen[name] && !had()[name] {
+				seen[name] = true
+				told = append(told, m.Line(""))
 			}
 		}
 	}

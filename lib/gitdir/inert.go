@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,7 @@ type Inert struct {
 	ino    uint64
 	kept   string // a removed file's content after "=", or a removed link's target after ">"
 	users  bool   // the user may have made it
+	last   bool   // no later command has it back
 }
 
 // Repository is the directory by which the user knows the repository: it holds .git or is
@@ -59,6 +61,9 @@ func (n Inert) Line(by string) string {
 	case !repository:
 		return fmt.Sprintf("%q%s leads to no repository, and stays in the sandbox", filepath.Join(n.Dir, n.Name), by)
 	}
+	if n.last {
+		return fmt.Sprintf("the repository %q%s worked for this command alone: later ones have %d names back at most; its .git is %q now", where, by, maxRecords, n.Fenced)
+	}
 	return fmt.Sprintf("the repository %q%s works in the sandbox alone until: pk-fs git-adopt %s", where, by, shellword.Word(where))
 }
 
@@ -90,6 +95,10 @@ const (
 	maxRounds = 4
 )
 
+// maxRecords bounds the names that the commands of one root have back. Each takes some 100
+// microseconds at every start there.
+var maxRecords = 10_000
+
 // fence renames the repositories that commands have made, the deepest first. It writes
 // the record before: if the monitor is killed, the next command finds all renamed ones.
 // Files at which git would wait are in no record: the next command does not have them back. stays is the number of names that could stay.
@@ -102,7 +111,14 @@ func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) (do
 		return nil, 0, nil
 	}
 	var errs []error
+	room := maxRecords
+	for _, n := range records {
+		if fsat.Within(n.Dir, l.root) {
+			room--
+		}
+	}
 	for i := range planned {
+		planned[i].last = i >= room
 		if dir, err := l.open(planned[i].Dir); err == nil {
 			if st, err := fsat.Lstat(dir, planned[i].Name); err == nil {
 				planned[i].ino, planned[i].Fenced = st.Ino, FreeName(dir, planned[i].Name)
@@ -112,7 +128,7 @@ func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) (do
 	}
 	// On a full disk no name can be restored later, but a rename needs no space.
 	ofRepositories := func(names []Inert) []Inert {
-		return slices.Concat(records, slices.DeleteFunc(slices.Clone(names), func(n Inert) bool { return !n.ofRepository() }))
+		return slices.Concat(records, slices.DeleteFunc(slices.Clone(names), func(n Inert) bool { return n.last || !n.ofRepository() }))
 	}
 	errs = append(errs, save(ofRepositories(planned)))
 	for _, n := range planned {
@@ -263,10 +279,14 @@ func (l *List) open(name string) (int, error) {
 func (l *List) restore(records []Inert, unpopulated []Unpopulated) (left, restored []Inert, err error) {
 	defer l.shut()
 	var errs []error
+	names := map[string]bool{} // of left
+	leave := func(n Inert) {
+		left = append(left, n)
+		names[filepath.Join(n.Dir, n.Name)] = true
+	}
 	for _, n := range slices.Backward(records) {
-		taken := slices.ContainsFunc(left, func(o Inert) bool { return fsat.Within(n.Dir, filepath.Join(o.Dir, o.Name)) })
-		if !fsat.Within(n.Dir, l.root) || taken || slices.ContainsFunc(unpopulated, n.in) {
-			left = append(left, n)
+		if !fsat.Within(n.Dir, l.root) || below(n.Dir, names) || slices.ContainsFunc(unpopulated, n.in) {
+			leave(n)
 			continue
 		}
 		switch err := l.restoreOne(n); {
@@ -274,12 +294,22 @@ func (l *List) restore(records []Inert, unpopulated []Unpopulated) (left, restor
 			restored = append(restored, n)
 			l.given[filepath.Join(n.Dir, n.Name)] = true
 		case !fsat.Absent(err):
-			left = append(left, n)
+			leave(n)
 			errs = append(errs, fmt.Errorf("cannot give the repository %q its %s back: %w", n.Repository(), n.Name, err))
 		}
 	}
 	slices.Reverse(left)
 	return left, restored, errors.Join(errs...)
+}
+
+// below reports whether a path, or a directory above it, is one of the names.
+func below(path string, names map[string]bool) bool {
+	for ; len(path) > 1; path = filepath.Dir(path) {
+		if names[path] {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *List) restoreOne(n Inert) error {
@@ -340,14 +370,27 @@ func recordsIn(state string) ([]Inert, error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		var n Inert
-		got, err := fmt.Sscanf(lines.Text(), "%d %q %q %q %q", &n.ino, &n.Dir, &n.Name, &n.Fenced, &n.kept)
-		if got < 4 {
-			return nil, fmt.Errorf("cannot read the list of inert repositories in %q: %w", state, err)
+		n, ok := parseRecord(lines.Text())
+		if !ok {
+			return nil, fmt.Errorf("cannot read the list of inert repositories in %q: a line is damaged", state)
 		}
 		records = append(records, n)
 	}
 	return records, errors.Join(err, lines.Err())
+}
+
+func parseRecord(line string) (n Inert, ok bool) {
+	ino, rest, _ := strings.Cut(line, " ")
+	n.ino, _ = strconv.ParseUint(ino, 10, 64)
+	for i, field := range []*string{&n.Dir, &n.Name, &n.Fenced, &n.kept} {
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil {
+			return n, i == 3 // records of earlier versions end here
+		}
+		*field, _ = strconv.Unquote(quoted)
+		rest = strings.TrimPrefix(rest[len(quoted):], " ")
+	}
+	return n, true
 }
 
 func saveRecords(state string, records []Inert) error {

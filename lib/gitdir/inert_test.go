@@ -308,6 +308,24 @@ func TestRestored(t *testing.T) {
 	})
 }
 
+// Of very many repositories, a part does not come back; all are inert.
+func TestVeryManyRepositories(t *testing.T) {
+	defer func(n int) { maxRecords = n }(maxRecords)
+	maxRecords = 4
+	g := newGround(t)
+	made := g.command(func() { g.Sh(`for n in a b c d e; do repo $n; done`) })
+	last := 0
+	for _, n := range made {
+		if strings.Contains(n.Line(""), "worked for this command alone: later ones have 4 names back at most") {
+			last++
+		}
+	}
+	assert.Equal(t, 10-maxRecords, last)
+	assert.Len(t, recordsOf(g), maxRecords)
+	g.command(func() { g.Sh(`test $(ls -d */.git | wc -l) = 2`) })
+	g.Sh(`test $(ls -d */.git.fenced | wc -l) = 5`)
+}
+
 // Files of the work tree that git would wait for are out of its way; those of the user's stay.
 func TestFilesAtWhichGitWaits(t *testing.T) {
 	for script, want := range map[string][]string{
