@@ -20,7 +20,7 @@ type ref struct {
 
 // check parses a commit, tree or tag and calls each for each object that it refers to. An
 // error is one of git fsck's errors; fsck's warnings pass, except for names in trees that
-// git refuses to check out.
+// git refuses to check out. It is also one if git log or a commit-graph fails for the object.
 func check(f Format, k kind, data []byte, each func(ref) error) error {
 	switch k {
 	case commit:
@@ -93,8 +93,11 @@ func checkCommit(f Format, data []byte, each func(ref) error) error {
 	if err == nil {
 		err = each(ref{id: id, kind: tree})
 	}
-	for found && err == nil {
+	for parents := 0; found && err == nil; parents++ {
 		if id, found, err = h.id("parent"); found && err == nil {
+			if parents == maxParents {
+				return fmt.Errorf("more than %d parents", maxParents)
+			}
 			err = each(ref{id: id, kind: commit, parent: true})
 		}
 	}
@@ -109,6 +112,10 @@ func checkCommit(f Format, data []byte, each func(ref) error) error {
 	}
 	return h.ident("committer")
 }
+
+// maxParents bounds the parents of a commit: git compares it with each one. The largest merge of the
+// Linux kernel has 66.
+const maxParents = 256
 
 func checkTag(f Format, data []byte, each func(ref) error) error {
 	h, err := newHeaders(f, data)
@@ -150,15 +157,24 @@ func (h *headers) ident(key string) error {
 		return fmt.Errorf("bad email address in the %s line", key)
 	}
 	date, zone, _ := strings.Cut(strings.TrimPrefix(rest, " "), " ")
-	_, err := strconv.ParseUint(date, 10, 62)
+	seconds, err := strconv.ParseUint(date, 10, dateBits)
 	if err != nil || rest[0] != ' ' || date[0] == '0' && date != "0" {
 		return fmt.Errorf("bad date in the %s line", key)
 	}
 	if len(zone) != 5 || zone[0] != '+' && zone[0] != '-' || strings.Trim(zone[1:], "0123456789") != "" {
 		return fmt.Errorf("bad time zone in the %s line", key)
 	}
+	hours, _ := strconv.Atoi(zone[1:3])
+	minutes, _ := strconv.Atoi(zone[3:])
+	if zone[0] == '-' && seconds < uint64(hours*60+minutes)*60 {
+		return fmt.Errorf("date before 1970 in the %s line", key) // git log dies of it
+	}
 	return nil
 }
+
+// dateBits are those that a commit-graph has for the date of a commit, gitformat-commit-graph(5). With
+// others cut off, git takes ancestors for later commits, and does not find them.
+const dateBits = 34
 
 // File types in trees, as in stat(2).
 const (

@@ -170,6 +170,48 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+// What git fsck passes, and other commands of git fail for.
+func TestWhatFsckPasses(t *testing.T) {
+	host := newRepo(t, SHA1)
+	head := host.commit("f", "x")
+	root := host.git("rev-parse", "HEAD^{tree}")
+	box := host.box()
+	chain := func(n int) string { return strings.Repeat("[attr]a b\n", n) }
+	few, many := host.object("blob", chain(maxMacros)), host.object("blob", " [attr]x\n"+chain(maxMacros))
+	from := func(author string) string {
+		return "tree " + root + "\nauthor A <a@b> " + author + "\ncommitter " + ident + "\n\nx"
+	}
+	merge := func(n int) string {
+		return "tree " + root + "\n" + strings.Repeat("parent "+head+"\n", n) + "author " + ident + "\ncommitter " + ident + "\n\nx"
+	}
+	for _, test := range []struct{ name, kind, content, refused string }{
+		{"the last date of a commit-graph", "commit", from("17179869183 +0000"), ""},
+		{"a later date", "commit", from("17179869184 +0000"), "bad date"},
+		{"the first date", "commit", from("0 +0000"), ""},
+		{"the first date in a zone", "commit", from("5400 -0130"), ""},
+		{"an earlier date", "commit", from("5399 -0130"), "before 1970"},
+		{"an earlier date of the committer", "commit", strings.Replace(from("0 +0100"), ident, "A <a@b> 0 -0001", 1), "before 1970"},
+		{"an earlier date of a tag", "tag", "object " + root + "\ntype tree\ntag x\ntagger A <a@b> 0 -0100\n\nx", "before 1970"},
+		{"a large merge", "commit", merge(maxParents), ""},
+		{"a larger merge", "commit", merge(maxParents + 1), "parents"},
+		{"many macros", "tree", "100644 .gitattributes\x00" + raw(few), ""},
+		{"more macros", "tree", "100644 .gitattributes\x00" + raw(many), "macros"},
+	} {
+		id := idOf(test.kind, test.content)
+		box.loose(id, zip(fmt.Sprintf("%s %d\x00%s", test.kind, len(test.content), test.content)))
+		said := ""
+		for _, r := range host.land(host.lander(Options{}), box).Refused {
+			if r.Name == id {
+				said = r.Reason
+			}
+		}
+		assert.Equal(t, test.refused == "", said == "", "%s: %s", test.name, said)
+		assert.Contains(t, said, test.refused, test.name)
+		_, err := os.Stat(filepath.Join(host.objects(), loosePath(id)))
+		assert.Equal(t, test.refused != "", err != nil, test.name)
+	}
+}
+
 // Other files at the paths of loose objects.
 func TestLooseFiles(t *testing.T) {
 	const text = "hello\n"

@@ -15,13 +15,24 @@ import (
 const (
 	maxAttributesLine = 2048
 	maxSpecial        = 16 << 20
+
+	// maxMacros bounds the macros in a file of attributes: git expands them in each other by
+	// recursion, and crashes at some hundred thousand.
+	maxMacros = 1000
 )
 
 // checkSpecial checks a file that git fsck checks by name.
 func checkSpecial(file string, data []byte) error {
 	if file == ".gitattributes" {
 		data, _, _ = bytes.Cut(data, []byte{0})
+		macros := 0
 		for line := range bytes.Lines(data) {
+			if bytes.HasPrefix(bytes.TrimLeft(line, " \t\r"), []byte("[attr]")) {
+				macros++
+			}
+			if macros > maxMacros {
+				return fmt.Errorf(".gitattributes with more than %d macros", maxMacros)
+			}
 			if len(bytes.TrimSuffix(line, []byte("\n"))) >= maxAttributesLine {
 				return errors.New(".gitattributes with too long a line")
 			}

@@ -1,8 +1,10 @@
 package refs
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"pikuri/lib/internal/gitplace"
 )
@@ -29,10 +31,14 @@ var withoutExpanded = strings.NewReplacer("$", "_", "`", "_")
 // CheckName returns the reason why a ref of a command may not have a name on the host.
 // The name has to follow git-check-ref-format(1) and to begin with refs/, but not with
 // refs/pk/. A branch or tag also needs a name that git-branch(1) or git-tag(1) accepts:
-// scripts read the name "-x" as an option.
+// scripts read the name "-x" as an option. Git prints names as they are, so none may have characters
+// that a terminal obeys or does not show.
 func CheckName(name string) error {
 	if err := gitplace.CheckRef(name); err != nil {
 		return err
+	}
+	if strings.ContainsFunc(name, unseen) {
+		return errors.New("it has characters that cannot be seen")
 	}
 	if name == "refs/pk" || strings.HasPrefix(name, ours) {
 		return fmt.Errorf("refs/pk/ belongs to pk")
@@ -50,6 +56,14 @@ func CheckName(name string) error {
 		}
 	}
 	return nil
+}
+
+// unseen reports whether a character shows nothing, or changes the order of others. Joiners are part of
+// how some languages are written.
+func unseen(r rune) bool {
+	const zeroWidthSpace, wordJoiner, byteOrderMark = 0x200b, 0x2060, 0xfeff
+	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control) ||
+		r == zeroWidthSpace || r == wordJoiner || r == byteOrderMark
 }
 
 // PerWorktree reports whether each worktree has its own ref of this name.

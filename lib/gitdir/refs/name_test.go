@@ -51,6 +51,17 @@ func TestNamesAsGit(t *testing.T) {
 	assert.Error(t, gitplace.CheckRef("refs/a\x00"))
 }
 
+// Git prints the names of branches as they are.
+func TestNamesThatCannotBeSeen(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"a\u202eb", "a\u009b31m", "a\u200b", "\ufeff", "a\u2028b", "a\u2060"} {
+		assert.ErrorContains(t, CheckName("refs/heads/"+name), "cannot be seen", "%q", name)
+	}
+	for _, name := range []string{"é", "日本", "\xff", "क\u200dष", "a-b_c.d@e"} {
+		assert.NoError(t, CheckName("refs/heads/"+name), "%q", name)
+	}
+}
+
 func FuzzName(f *testing.F) {
 	f.Add("heads/a")
 	f.Fuzz(func(t *testing.T, name string) {
