@@ -19,8 +19,8 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// Inert is a name that pk has changed: in a repository that a command made, or of a file at which git
-// would wait.
+// Inert is a name that pk has changed: in a repository that a command made, or of a file that
+// git cannot read.
 type Inert struct {
 	Dir    string // absolute
 	Name   string // ".git", "HEAD", or one of gitReads
@@ -32,7 +32,7 @@ type Inert struct {
 }
 
 // Repository is the directory by which the user knows the repository: it holds .git or is
-// the bare one. Of a file at which git would wait it is the file.
+// the bare one. Of a file that git cannot read it is the file.
 func (n Inert) Repository() string {
 	if !n.ofRepository() {
 		return filepath.Join(n.Dir, n.Name)
@@ -46,7 +46,7 @@ func (n Inert) ofRepository() bool { return !slices.Contains(gitReads, n.Name) }
 func (n Inert) Line(by string) string {
 	where := n.Repository()
 	if !n.ofRepository() {
-		return fmt.Sprintf("%q%s is %q now: git would wait for ever at a FIFO, or follow the link to one", where, by, n.Fenced)
+		return fmt.Sprintf("%q%s is %q now: git on the host would wait for it for ever, or crash", where, by, n.Fenced)
 	}
 	leads, repository := n.leads()
 	switch {
@@ -101,7 +101,7 @@ var maxRecords = 10_000
 
 // fence renames the repositories that commands have made, the deepest first. It writes
 // the record before: if the monitor is killed, the next command finds all renamed ones.
-// Files at which git would wait are in no record: the next command does not have them back. stays is the number of names that could stay.
+// Files that git cannot read are in no record: the next command does not have them back. stays is the number of names that could stay.
 func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) (done []Inert, stays int, err error) {
 	var planned []Inert
 	for _, s := range slices.Backward(made) {

@@ -326,23 +326,29 @@ func TestVeryManyRepositories(t *testing.T) {
 	g.Sh(`test $(ls -d */.git.fenced | wc -l) = 5`)
 }
 
-// Files of the work tree that git would wait for are out of its way; those of the user's stay.
-func TestFilesAtWhichGitWaits(t *testing.T) {
+// Files of the work tree at which git would wait or crash are out of its way; those of the user's stay.
+func TestFilesThatGitCannotRead(t *testing.T) {
 	for script, want := range map[string][]string{
-		`mkfifo .gitignore .gitattributes .mailmap .gitmodules`:                  {".gitattributes", ".gitignore", ".gitmodules", ".mailmap"},
+		`rm .gitignore; mkfifo .gitignore .gitattributes .mailmap .gitmodules`: {".gitattributes", ".gitignore", ".gitmodules", ".mailmap"},
 		`mkfifo a/b/c/.gitignore`:                                                {"a/b/c/.gitignore"},
 		`mkdir d; mkfifo d/.gitignore; mv d a/b`:                                 {"a/b/d/.gitignore"},
 		`mkfifo a/p; ln a/p a/.gitignore`:                                        {"a/.gitignore"},
 		`rm a/.gitattributes; mkfifo a/.gitattributes; chmod 0 a/.gitattributes`: {"a/.gitattributes"},
 		`mkfifo p; ln -s p .gitmodules`:                                          {".gitmodules"},
-		`mkfifo p; ln -s p .gitignore; ln -s p a/.mailmap`:                       nil, // git follows none
+		`rm .gitignore; mkfifo p; ln -s p .gitignore; ln -s p a/.mailmap`:        nil, // git follows none
 		`mkfifo a/.git-blame; echo x >.gitignore; echo x >.gitmodules`:           nil,
+		`truncate -s 2T a/b/.gitignore .mailmap`:                                 {".mailmap", "a/b/.gitignore"},
+		`truncate -s 2T .gitignore`:                                              {".gitignore"},
+		`yes "[attr]a b" | head -n 1001 >.gitattributes`:                         {".gitattributes"},
+		`yes "[attr]a b" | head -n 1000 >.gitattributes`:                         nil,
+		`seq 2000 | tr "\n" " " >a/.gitattributes`:                               nil,
+		`truncate -s 2T .x`:                                                      nil,
 		`mv users/.gitignore users/x`:                                            nil,
 		`touch users/x`:                                                          nil,
 	} {
 		t.Run(script, func(t *testing.T) {
 			g := newGround(t)
-			g.Sh(`repo .; mkdir -p a/b/c users; echo x >a/.gitattributes; mkfifo users/.gitignore`)
+			g.Sh(`repo .; mkdir -p a/b/c users; echo x >a/.gitattributes; echo x >.gitignore; mkfifo users/.gitignore`)
 			g.command(func() {})
 			made := g.command(func() { g.Sh(script) })
 			var names []string
@@ -351,7 +357,7 @@ func TestFilesAtWhichGitWaits(t *testing.T) {
 				assert.NoFileExists(t, n.Repository())
 				_, err := os.Lstat(g.Path(names[len(names)-1] + FencedSuffix))
 				assert.NoError(t, err)
-				assert.Contains(t, n.Line(""), "git would wait for ever")
+				assert.Contains(t, n.Line(""), "git on the host would wait for it")
 			}
 			slices.Sort(names)
 			assert.Equal(t, want, names)

@@ -16,8 +16,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 // List is the memory of one root: its directories with the time of their last change, and
@@ -62,7 +64,7 @@ type dir struct {
 
 // spot is a name by which git would find a repository: .git in a directory, or the
 // HEAD of a directory that looks like a git directory. Or git reads a file of that name, and
-// would wait for ever (hangs).
+// would wait for ever, or crash (unreadable).
 type spot struct {
 	dir   string // below the root
 	name  string
@@ -402,8 +404,24 @@ func (w *walker) keepSpots(dir string) error {
 		return w.vanished(dir, err)
 	}
 	defer unix.Close(fd)
+	repository := false
 	for _, s := range w.spots[dir] {
 		if _, err := w.spot(fd, dir, s.name); err != nil {
+			return err
+		}
+		repository = repository || s.name == ".git"
+	}
+	if repository && w.sweeps {
+		return w.readable(fd, dir, gitReads)
+	}
+	return nil
+}
+
+// readable finds the files of an open directory that git cannot read. Those that are written in place
+// do not change the directory, and are looked for at the top of work trees alone.
+func (w *walker) readable(fd int, dir string, names []string) error {
+	for _, name := range names {
+		if _, err := w.spot(fd, dir, name); err != nil {
 			return err
 		}
 	}
@@ -486,14 +504,12 @@ func (w *walker) read(in around, path string, i, depth int) error {
 		w.dirs = append(w.dirs, self)
 	}
 	if !w.skip[path] {
-		names, waits, err := list(fd)
+		names, reads, err := list(fd)
 		if err != nil {
 			return w.failed(path, err)
 		}
-		for _, name := range waits {
-			if _, err := w.spot(fd, path, name); err != nil {
-				return err
-			}
+		if err := w.readable(fd, path, reads); err != nil {
+			return err
 		}
 		if err := w.children(around{fd, path, st.Ctim.Nano()}, names, git, i, depth+1); err != nil {
 			return err
@@ -603,19 +619,19 @@ func (w *walker) children(in around, names []string, git bool, i, depth int) err
 	return nil
 }
 
-// list returns the names of the directories in an open one, and those at which git may wait.
-func list(fd int) (dirs, waits []string, err error) {
+// list returns the names of the directories in an open one, and those of gitReads.
+func list(fd int) (dirs, reads []string, err error) {
 	err = fsat.Each(fd, func(e fsat.Entry) error {
 		if e.Type == unix.DT_DIR || e.Type == unix.DT_UNKNOWN {
 			dirs = append(dirs, e.Name)
 		}
-		if e.Type != unix.DT_DIR && e.Type != unix.DT_REG && slices.Contains(gitReads, e.Name) {
-			waits = append(waits, e.Name)
+		if e.Type != unix.DT_DIR && slices.Contains(gitReads, e.Name) {
+			reads = append(reads, e.Name)
 		}
 		return nil
 	})
 	slices.Sort(dirs)
-	return dirs, waits, err
+	return dirs, reads, err
 }
 
 // gitReads are the files of a work tree that git opens by their names, gitignore(5), gitattributes(5),
@@ -624,11 +640,22 @@ var gitReads = []string{".gitignore", ".gitattributes", ".mailmap", modulesFile}
 
 const modulesFile = ".gitmodules"
 
-// hangs reports whether git would wait for ever for the content of a file of gitReads. It follows no
-// link but that of .gitmodules, which can lead to a FIFO as well.
-func hangs(name string, kind uint16) bool {
-	return kind == unix.S_IFIFO || kind == unix.S_IFLNK && name == modulesFile
+// unreadable reports whether git would wait for ever for the content of a file of gitReads, or have no
+// memory for it, or crash. It follows no link but that of .gitmodules, which can lead to a FIFO as well.
+func unreadable(fd int, name string, st *unix.Statx_t) bool {
+	switch kind := st.Mode & unix.S_IFMT; {
+	case kind == unix.S_IFREG && st.Size <= maxRead && name == ".gitattributes":
+		data, _, err := overlay.ReadFile(fd, name, unix.O_NOFOLLOW, maxRead)
+		return err == nil && objects.TooManyMacros(data)
+	case kind == unix.S_IFREG:
+		return st.Size > maxRead
+	default:
+		return kind == unix.S_IFIFO || kind == unix.S_IFLNK && name == modulesFile
+	}
 }
+
+// maxRead bounds the bytes of a file that git reads whole. A sparse one takes no space on the disk.
+const maxRead = 16 << 20
 
 // closed keeps a directory that may stay closed, unless it has a known repository of the
 // host's: a command could have closed it to hide that.
@@ -747,7 +774,7 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	kind := st.Mode & unix.S_IFMT
 	if slices.Contains(gitReads, name) {
 		s.whose = commands
-		if changed, err := w.changed(fd, of, st, w.since); !changed || !hangs(name, kind) {
+		if changed, err := w.changed(fd, of, st, w.since); !changed || !unreadable(fd, name, st) {
 			return nil, err
 		}
 		return s, nil

@@ -24,20 +24,7 @@ const (
 // checkSpecial checks a file that git fsck checks by name.
 func checkSpecial(file string, data []byte) error {
 	if file == ".gitattributes" {
-		data, _, _ = bytes.Cut(data, []byte{0})
-		macros := 0
-		for line := range bytes.Lines(data) {
-			if bytes.HasPrefix(bytes.TrimLeft(line, " \t\r"), []byte("[attr]")) {
-				macros++
-			}
-			if macros > maxMacros {
-				return fmt.Errorf(".gitattributes with more than %d macros", maxMacros)
-			}
-			if len(bytes.TrimSuffix(line, []byte("\n"))) >= maxAttributesLine {
-				return errors.New(".gitattributes with too long a line")
-			}
-		}
-		return nil
+		return checkAttributes(data)
 	}
 	// git uses the lines before a mistake, and ignores the mistake.
 	entries, _ := gitconfig.Parse(file, data)
@@ -47,6 +34,30 @@ func checkSpecial(file string, data []byte) error {
 		}
 	}
 	return nil
+}
+
+func checkAttributes(data []byte) error {
+	if TooManyMacros(data) {
+		return fmt.Errorf(".gitattributes with more than %d macros", maxMacros)
+	}
+	data, _, _ = bytes.Cut(data, []byte{0})
+	for line := range bytes.Lines(data) {
+		if len(bytes.TrimSuffix(line, []byte("\n"))) >= maxAttributesLine {
+			return errors.New(".gitattributes with too long a line")
+		}
+	}
+	return nil
+}
+
+// TooManyMacros reports whether git may crash at a .gitattributes with this content.
+func TooManyMacros(data []byte) bool {
+	macros := 0
+	for line := range bytes.Lines(data) {
+		if bytes.HasPrefix(bytes.TrimLeft(line, " \t\r"), []byte("[attr]")) {
+			macros++
+		}
+	}
+	return macros > maxMacros
 }
 
 func checkSubmodule(e gitconfig.Entry) error {
