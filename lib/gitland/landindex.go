@@ -935,7 +935,7 @@ func andMore(n int) string {
 }
 
 // unsafe reports the first changed entry that the host must not see, or "": one whose
-// object is missing or is no file, or a gitlink to a repository which is not covered. The
+// object is missing or cannot be that file, or a gitlink to a repository which is not covered. The
 // next commit on the host would have a tree that git gc cannot read.
 func (n *landing) unsafe(changed []index.Entry) (why string, err error) {
 	r := n.repo
@@ -947,13 +947,17 @@ func (n *landing) unsafe(changed []index.Entry) (why string, err error) {
 			}
 			continue
 		}
-		switch is, absent, err := r.lander.Blob(e.ID); {
+		name := path.Base(e.Path)
+		if e.Mode == index.ModeLink {
+			name = "" // index.Check refuses the links that git follows
+		}
+		switch fault, absent, err := r.lander.File(e.ID, name); {
 		case err != nil:
 			return "", err
 		case absent:
 			missing[e.ID] = e.Path
-		case !is:
-			return fmt.Sprintf("object %s of %q is no file", e.ID, e.Path), nil
+		case fault != "":
+			return fmt.Sprintf("object %s of %q: %s", e.ID, e.Path, fault), nil
 		}
 	}
 	if len(missing) == 0 {

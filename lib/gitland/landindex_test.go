@@ -26,18 +26,21 @@ func TestIndexHasFiles(t *testing.T) {
 	)
 	for _, row := range []struct{ name, host, command, told, names string }{
 		{"a file", ``, `echo x >x; git add x`, ``, "d/f g x"},
-		{"a tree for a file", ``, `git update-index --cacheinfo 100644,$(git rev-parse HEAD:d),g`, "no file", "d/f g"},
-		{"a tree for a link", ``, `git update-index --add --cacheinfo 120000,$(git rev-parse HEAD:d),l`, "no file", "d/f g"},
+		{"a tree for a file", ``, `git update-index --cacheinfo 100644,$(git rev-parse HEAD:d),g`, "it is a ", "d/f g"},
+		{"a tree for a link", ``, `git update-index --add --cacheinfo 120000,$(git rev-parse HEAD:d),l`, "it is a ", "d/f g"},
 		{"a new tree for a file", ``, `git update-index --add --cacheinfo 100644,$(printf '100755 x\0aaaaaaaaaaaaaaaaaaaa' | git hash-object -t tree --literally -w --stdin),x`, "missing", "d/f g"},
-		{"a commit for a file", ``, `git update-index --add --cacheinfo 100755,$(git rev-parse HEAD),x`, "no file", "d/f g"},
-		{"a tag for a file", ``, `git tag -a -m t t; git update-index --add --cacheinfo 100644,$(git rev-parse t),x`, "no file", "d/f g"},
-		{"a tree for a file in a conflict", ``, `printf '0 0000000000000000000000000000000000000000\tg\n100644 %s 2\tg\n' $(git rev-parse HEAD:d) | git update-index --index-info`, "no file", "d/f g"},
+		{"a commit for a file", ``, `git update-index --add --cacheinfo 100755,$(git rev-parse HEAD),x`, "it is a ", "d/f g"},
+		{"a tag for a file", ``, `git tag -a -m t t; git update-index --add --cacheinfo 100644,$(git rev-parse t),x`, "it is a ", "d/f g"},
+		{"a tree for a file in a conflict", ``, `printf '0 0000000000000000000000000000000000000000\tg\n100644 %s 2\tg\n' $(git rev-parse HEAD:d) | git update-index --index-info`, "it is a ", "d/f g"},
+		{"attributes at which git crashes", ``, `yes "[attr]a b" | head -n 2000 >.gitattributes; git add .gitattributes`, "more than 1000 macros", "d/f g"},
+		{"the same by another name", ``, `yes "[attr]a b" | head -n 2000 >.x; git update-index --add --cacheinfo 100644,$(git hash-object -w .x),d/.GITattributes`, "more than 1000 macros", "d/f g"},
+		{"a submodule with a command", ``, `printf '[submodule "x"]\n\tupdate = !x\n' >.gitmodules; git add .gitmodules`, "update command", "d/f g"},
 		{"no object", ``, `git update-index --add --cacheinfo 100644,` + none + `,x`, "missing", "d/f g"},
 		{"no object, to be added", ``, raw + `echo x >xyzzy; git add -N xyzzy; raw xyzzy ` + none, "missing", "d/f g"},
 		{"to be added", ``, `echo x >x; git add -N x`, ``, "d/f g x"},
 		{"a file of a partial clone that is not there", partial, `git update-index --index-version=4 --force-write-index; git rm -q --cached d/a`, ``, "b"},
 		{"another one", partial, `git update-index --add --cacheinfo 100644,` + none + `,x`, ``, "b d/a x"},
-		{"a tree of a partial clone for a file", partial, `git update-index --add --cacheinfo 100644,$(git rev-parse HEAD:d),x`, "no file", "b d/a"},
+		{"a tree of a partial clone for a file", partial, `git update-index --add --cacheinfo 100644,$(git rev-parse HEAD:d),x`, "it is a ", "b d/a"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g := newGround(t)

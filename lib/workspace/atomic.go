@@ -205,7 +205,7 @@ func (f *atomicFile) publish() error {
 		return err
 	}
 	if old != nil {
-		if err := resemble(f.file, old, old.Mode&0o777); err != nil {
+		if err := resemble(f.file, old, fsat.Path(f.p.dir)+"/"+f.p.name, old.Mode&0o777); err != nil {
 			return err
 		}
 	}
@@ -227,11 +227,11 @@ func (f *atomicFile) publish() error {
 	return f.rename()
 }
 
-// resemble gives a new file or directory a mode, and the owner of the one that it
-// replaces if that is possible; old may be nil. If the group differs, it gets no
-// permissions: they were meant for another group. A directory keeps the set-group-ID bit
-// of its parent.
-func resemble(file *os.File, old *unix.Stat_t, mode uint32) error {
+// resemble gives a new file or directory a mode, and the owner, the ACL and the user's attributes
+// (xattr(7)) of the file that it replaces if that is possible; old may be nil, and from is the path of it.
+// If the group or the ACL differs, the group gets no permissions: they were meant for another
+// one, or are the mask of the ACL. A directory keeps the set-group-ID bit of its parent.
+func resemble(file *os.File, old *unix.Stat_t, from string, mode uint32) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
 		return err
@@ -246,6 +246,9 @@ func resemble(file *os.File, old *unix.Stat_t, mode uint32) error {
 			if unix.Fchown(int(fd), int(old.Uid), int(old.Gid)) != nil && unix.Fchown(int(fd), -1, int(old.Gid)) != nil {
 				mode &^= 0o070
 			}
+		}
+		if old != nil && old.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&unix.S_IFMT == unix.S_IFREG && !fsat.CopyAttributes(from, int(fd)) {
+			mode &^= 0o070
 		}
 		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 			mode |= st.Mode & unix.S_ISGID

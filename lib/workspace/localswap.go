@@ -264,7 +264,7 @@ func (s *swap) finish(old *unix.Stat_t) error {
 	if s.file == nil {
 		return nil
 	}
-	if err := resemble(s.file, old, uint32(s.next.Perm)); err != nil {
+	if err := resemble(s.file, old, fsat.Path(s.p.dir)+"/"+s.p.name, uint32(s.next.Perm)); err != nil {
 		return err
 	}
 	st, err := statFile(s.file)

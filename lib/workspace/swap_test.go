@@ -2,6 +2,7 @@ package workspace_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -883,6 +884,40 @@ func TestModeOfAFileWithHardLinks(t *testing.T) {
 	assert.Equal(t, "f 755 old", formAt(root+"/f"))
 	assert.Equal(t, "f 644 old", formAt(root+"/hard"))
 	assert.Equal(t, []string{"f", "hard"}, namesIn(t, root))
+}
+
+// A file that is replaced keeps its ACL, whose mask stat(2) shows as the permissions of the group, and
+// the user's attributes. Where it cannot, the group gets none.
+func TestAttributesOfAReplacedFile(t *testing.T) {
+	const aclName = "system.posix_acl_access"
+	w, root := local(t)
+	acl := []byte{2, 0, 0, 0}
+	for _, e := range [][3]uint32{{1, 6, 1<<32 - 1}, {2, 6, 1000}, {4, 0, 1<<32 - 1}, {16, 6, 1<<32 - 1}, {32, 0, 1<<32 - 1}} {
+		acl = binary.LittleEndian.AppendUint16(acl, uint16(e[0]))
+		acl = binary.LittleEndian.AppendUint16(acl, uint16(e[1]))
+		acl = binary.LittleEndian.AppendUint32(acl, e[2])
+	}
+	require.NoError(t, plant(root+"/f", "f 600 old"))
+	require.NoError(t, unix.Setxattr(root+"/f", aclName, acl, 0))
+	require.NoError(t, unix.Setxattr(root+"/f", "user.x", []byte("y"), 0))
+	get := func(name string) string {
+		value := make([]byte, 1000)
+		n, err := unix.Getxattr(root+"/f", name, value)
+		assert.NoError(t, err, name)
+		return string(value[:max(n, 0)])
+	}
+	for _, write := range []func() error{
+		func() error { return swapForms(w, "f", "f 660 old", "f 660 new") },
+		func() error { return swapForms(w, "f", "f 660 new", "f 660 old") },
+		func() error { return workspace.AtomicWrite(ctx, w, "f", []byte("atomic")) },
+	} {
+		require.NoError(t, write())
+		assert.Equal(t, string(acl), get(aclName))
+		assert.Equal(t, "y", get("user.x"))
+	}
+	assert.Equal(t, "f 660 atomic", formAt(root+"/f"))
+	require.NoError(t, swapForms(w, "f", "f 660 atomic", "f 600 less"))
+	assert.Equal(t, "f 600 less", formAt(root+"/f"), "the mask of the ACL is the mode's")
 }
 
 // A plain conflict does not show the new entry at the path for a moment.

@@ -273,14 +273,12 @@ func treeRef(mode uint64, name string, id oid) (ref, error) {
 	default:
 		return ref{}, fmt.Errorf("entry with the mode %o", mode)
 	}
-	switch link := mode&typeMask == typeLink; {
-	case gitplace.IsGitFile(name, "gitmodules", "gi7eba"):
-		r.file = ".gitmodules"
-		if link {
-			return ref{}, errors.New(".gitmodules is a symbolic link")
-		}
-	case !link && gitplace.IsGitFile(name, "gitattributes", "gi7d29"):
-		r.file = ".gitattributes"
+	link := mode&typeMask == typeLink
+	switch r.file = specialName(name); {
+	case link && r.file == ".gitmodules":
+		return ref{}, errors.New(".gitmodules is a symbolic link")
+	case link:
+		r.file = ""
 	}
 	if r.file != "" && r.kind != blob {
 		return ref{}, fmt.Errorf("%s is not a file", r.file)

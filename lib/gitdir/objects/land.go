@@ -470,18 +470,13 @@ func (r *landing) checkSpecials() error {
 	for f, trees := range r.special {
 		why, known := r.Lander.special[f]
 		if !known {
-			data, err := r.specialData(f.id)
+			var err error
+			why, err = faultOf(f.file, func() ([]byte, error) { return r.specialData(f.id) })
 			switch {
 			case errors.Is(err, ErrNotFound):
 				continue // each object that refers to it waits, or accept checks it later
-			case errors.Is(err, ErrTooLarge):
-				why = f.file + " is too large"
 			case err != nil:
 				return err
-			default:
-				if err := checkSpecial(f.file, data); err != nil {
-					why = err.Error()
-				}
 			}
 			r.Lander.special[f] = why
 		}
@@ -493,6 +488,21 @@ func (r *landing) checkSpecials() error {
 		}
 	}
 	return nil
+}
+
+// faultOf is the fault in a file that git fsck checks by name, or "".
+func faultOf(file string, read func() ([]byte, error)) (string, error) {
+	data, err := read()
+	switch {
+	case errors.Is(err, ErrTooLarge):
+		return file + " is too large", nil
+	case err != nil:
+		return "", err
+	}
+	if err := checkSpecial(file, data); err != nil {
+		return err.Error(), nil
+	}
+	return "", nil
 }
 
 func (r *landing) specialData(id oid) ([]byte, error) {

@@ -89,15 +89,34 @@ func (l *Lander) Promise(blobs []string) (refused string, err error) {
 	return "", nil
 }
 
-// Blob reports whether an object on the host is a blob; missing, that there is none.
-func (l *Lander) Blob(id string) (is, missing bool, err error) {
+// File returns the reason why an object on the host cannot be a file with this name in an index, or "".
+// missing is set if there is no such object.
+func (l *Lander) File(id, name string) (fault string, missing bool, err error) {
 	o, ok := l.format.parseID(id)
 	if !ok {
-		return false, true, nil
+		return "", true, nil
 	}
-	k, err := l.host.kind(o)
-	if errors.Is(err, ErrNotFound) {
-		return false, true, nil
+	switch k, err := l.host.kind(o); {
+	case errors.Is(err, ErrNotFound):
+		return "", true, nil
+	case err != nil:
+		return "", false, err
+	case k != blob:
+		return "it is a " + k.String(), false, nil
 	}
-	return k == blob, false, err
+	if file := specialName(name); file != "" {
+		f := specialFile{o, file}
+		fault, known := l.special[f]
+		if !known {
+			if fault, err = faultOf(file, func() ([]byte, error) {
+				_, data, err := l.host.read(o, maxSpecial)
+				return data, err
+			}); err != nil {
+				return "", false, err
+			}
+			l.special[f] = fault
+		}
+		return fault, false, nil
+	}
+	return "", false, nil
 }

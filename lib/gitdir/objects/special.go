@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"pikuri/lib/gitconfig"
+	"pikuri/lib/internal/gitplace"
 )
 
 // Limits of git for a file of attributes, and of a .gitmodules that this package
@@ -20,6 +21,17 @@ const (
 	// recursion, and crashes at some hundred thousand.
 	maxMacros = 1000
 )
+
+// specialName returns .gitmodules or .gitattributes for a name that a file system takes for it, or "".
+func specialName(name string) string {
+	switch {
+	case gitplace.IsGitFile(name, "gitmodules", "gi7eba"):
+		return ".gitmodules"
+	case gitplace.IsGitFile(name, "gitattributes", "gi7d29"):
+		return ".gitattributes"
+	}
+	return ""
+}
 
 // checkSpecial checks a file that git fsck checks by name.
 func checkSpecial(file string, data []byte) error {
