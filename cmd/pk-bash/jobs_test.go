@@ -274,6 +274,24 @@ func awaitFile(t *testing.T, path string) {
 	require.Eventually(t, func() bool { _, err := os.Stat(path); return err == nil }, 5*minute, tick)
 }
 
+// Bash in POSIX mode reads no script before the command: it has the mode from the command on.
+func TestPosixMode(t *testing.T) {
+	b := clitest.NewBoxInOneRow(t)
+	b.Mkdir(t, b.Project+"/sub")
+	for _, mode := range modes {
+		for _, variable := range []string{"POSIXLY_CORRECT=1", "POSIX_PEDANTIC=1", "SHELLOPTS=posix"} {
+			cmd := b.Command("pk-bash", append(mode.options, "--env-inherit", "-y", "--state", "cwd", "--loop")...)
+			cmd.Env = append(cmd.Env, variable)
+			c := dialWith(t, cmd)
+			assert.Equal(t, b.Project+"/sub", c.ask(`{"command":"cd sub"}`)["cwd"], variable)
+			a := c.ask(`{"command":"pwd; echo ${POSIXLY_CORRECT-none} $(set -o | grep -c 'posix.*on'); env | grep PK_POSIX; exit 137"}`)
+			posix := map[bool]string{true: "1 1", false: "none 0"}[variable == "POSIXLY_CORRECT=1"]
+			assert.Equal(t, []any{b.Project + "/sub\n" + posix + "\n", 137.0, "exited"}, []any{a["output"], a["exit_status"], a["outcome"]}, variable)
+			assert.NoError(t, c.close())
+		}
+	}
+}
+
 func TestStateIsKept(t *testing.T) {
 	b := clitest.NewBoxInOneRow(t)
 	b.Mkdir(t, b.Project+"/web/it's")

@@ -134,7 +134,7 @@ func (t *turn) unfenced(j *job) (err error) {
 		t.warned = true
 	}
 	j.question.Fence = "NO SANDBOX"
-	j.Gated = shell.GateEnv(j.Command, t.gated()) != nil
+	_, j.Gated = shell.Gated(nil, j.Command, t.gated())
 	if j.Cmd, err = shell.Unfenced(j.Command, j.question.Where, t.gated()); err != nil {
 		return cli.WithStatus(cli.StatusMissing, err)
 	}
@@ -175,7 +175,7 @@ func (t *turn) sandboxed(j *job) error {
 		return err
 	}
 	j.later(func() error { return f.Close() })
-	f.Plan.Env = append(shell.WithQuiet(f.Plan.Env), shell.GateEnv(j.Command, true)...)
+	f.Plan.Env, _ = shell.Gated(shell.WithQuiet(f.Plan.Env), j.Command, true)
 	argv := shell.Argv(j.Command)
 	if err := f.Ready(argv[0]); err != nil {
 		return err

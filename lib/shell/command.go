@@ -79,14 +79,26 @@ func Environ() []string {
 	return WithQuiet(env)
 }
 
-// GateEnv returns the variables that a gated Job needs in its environment. It returns nil
-// if the Job needs no gate: there is nothing to learn from bash, and nothing to tell it.
-func GateEnv(command string, needed bool) []string {
+// Gated returns the environment of a gated Job: bash reads the script of the gate. In POSIX mode it
+// would not, so the script sets the variable that turns this on. ok is false if the Job needs no
+// gate: there is nothing to learn from bash, and nothing to tell it.
+func Gated(env []string, command string, needed bool) (gated []string, ok bool) {
 	if !needed && !hasPipeline(command) {
-		return nil
+		return env, false
 	}
-	return []string{readsScript()}
+	for _, kv := range env {
+		switch name, value, _ := strings.Cut(kv, "="); name {
+		case "BASH_ENV", "SHELLOPTS", "POSIX_PEDANTIC":
+		case "POSIXLY_CORRECT":
+			gated = append(gated, posixLater+"="+value)
+		default:
+			gated = append(gated, kv)
+		}
+	}
+	return append(gated, readsScript()), true
 }
+
+const posixLater = "PK_POSIXLY_CORRECT"
 
 // Unfenced prepares bash without a sandbox. gated means that the Job is Gated even without
 // a pipeline.
@@ -95,7 +107,8 @@ func Unfenced(command, dir string, gated bool) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, errors.New("cannot find bash in PATH")
 	}
-	return &exec.Cmd{Path: path, Args: Argv(command), Dir: dir, Env: append(Environ(), GateEnv(command, gated)...)}, nil
+	env, _ := Gated(Environ(), command, gated)
+	return &exec.Cmd{Path: path, Args: Argv(command), Dir: dir, Env: env}, nil
 }
 
 // WithQuiet adds those of Quiet that env does not set, and PK_BASH=1, by which

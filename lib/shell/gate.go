@@ -132,11 +132,14 @@ func gateScript(j *Job) string {
 		script += fmt.Sprintf("if builtin cd -- %s 2>/dev/null; then builtin echo dir >&%d; else %s; fi\n", Quote(dir), fd, otherwise)
 	}
 	if tell == "" {
-		return script + fmt.Sprintf("exec %d>&-\n", fd)
+		return script + fmt.Sprintf("exec %d>&-\n", fd) + posix
 	}
-	return script + fmt.Sprintf("trap '{ __=(\"${PIPESTATUS[@]}\"); set +ex; [[ -S /dev/fd/%[1]d ]] && { %[2]s} >&%[1]d; } 2>/dev/null' EXIT\n",
+	return script + posix + fmt.Sprintf("trap '{ __=(\"${PIPESTATUS[@]}\"); set +ex; [[ -S /dev/fd/%[1]d ]] && { %[2]s} >&%[1]d; } 2>/dev/null' EXIT\n",
 		fd, strings.ReplaceAll(tell, "'", `'\''`))
 }
+
+// posix gives the command the POSIX mode that its environment asks for.
+const posix = "[[ -z ${" + posixLater + "+x} ]] || { export POSIXLY_CORRECT=\"$" + posixLater + "\"; unset " + posixLater + "; }\n"
 
 // closeOnExec leaves heldFD in the place of gateFD: bash alone has it, and no program that bash
 // starts. While a group of commands has a descriptor redirected, bash keeps the old one at a

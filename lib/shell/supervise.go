@@ -41,7 +41,7 @@ type Job struct {
 	Fence   *monitor.Config // its streams are set here
 	Cmd     *exec.Cmd       // path, arguments, environment, directory
 	Command string          // the command line for the shell
-	Gated   bool            // the shell has GateEnv in its environment
+	Gated   bool            // the environment is that of Gated
 	In      *os.File        // standard input; nil: empty
 	Out     io.Writer
 	Err     io.Writer // nil: both streams go to Out through one pipe, in true order
