@@ -76,6 +76,7 @@ func TestFacts(t *testing.T) {
 		{fact{Path: "/src/app/.env", Word: ".env", Access: "masked"}, `fence: ".env" is masked in the sandbox`},
 		{fact{Host: "a.example", Access: "no network", Option: "--net allow --allow-host a.example"}, `fence: no network in the sandbox: "a.example"; the user can allow it`},
 		{fact{Access: "no network"}, "fence: no network in the sandbox"},
+		{fact{Path: "/p/.envrc", Access: "protected"}, `fence: "/p/.envrc" is protected in the sandbox`},
 		{fact{Path: "/home/u/.bashrc", Access: "lost"}, `fence: "/home/u/.bashrc" was written in the sandbox, and is lost with the command`},
 	} {
 		assert.Equal(t, []string{row.want}, (&result{Fence: []fact{row.fact}}).notes())

@@ -551,16 +551,16 @@ func (c connection) line() string {
 	return fmt.Sprintf("network: %s: %s port %d: %s", c.Verdict, cmp.Or(c.Name, c.Address), c.Port, c.Reason)
 }
 
-// line formats a fact in the words of the command's output. The path may come from the
-// host, and the model cannot give the option.
+// line formats a fact in the words of the command's output: the path of a word may come from the
+// host. A path without a word is that of a system call. The model cannot give the option.
 func (f fact) line() string {
-	text := fmt.Sprintf("fence: %q is %s in the sandbox", f.Word, f.Access)
+	text := fmt.Sprintf("fence: %q is %s in the sandbox", cmp.Or(f.Word, f.Path), f.Access)
 	switch {
 	case f.Access == "lost":
 		return fmt.Sprintf("fence: %q was written in the sandbox, and is lost with the command", f.Path)
-	case f.Host != "":
+	case f.Access == "no network" && f.Host != "":
 		text = fmt.Sprintf("fence: no network in the sandbox: %q", f.Host)
-	case f.Word == "":
+	case f.Access == "no network":
 		text = "fence: no network in the sandbox"
 	}
 	if f.Option != "" {

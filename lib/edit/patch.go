@@ -144,8 +144,8 @@ func (p *Plan) add(ctx context.Context, c *Change, at Locate) error {
 		return reason(workspace.ErrTooLarge)
 	}
 	switch {
-	case c.Action == Delete && len(c.hunks) > 0 && len(text) > 0:
-		return &HunkError{Hunk: len(c.hunks), Why: "the file has more lines than the patch deletes"}
+	case c.Action == Delete && len(text) > 0 && !(c.lenient && len(c.hunks) == 0):
+		return &HunkError{Hunk: max(1, len(c.hunks)), Why: "the file has more lines than the patch deletes"}
 	case c.Action == Delete:
 		p.steps = append(p.steps, s)
 		return nil

@@ -74,6 +74,7 @@ func TestPatch(t *testing.T) {
 		{"an empty new file", "diff --git a/new b/new\nnew file mode 100755\nindex 0000000..e69de29\n", "new", "(x)", ""},
 		{"a mode", "diff --git a/a b/a\nold mode 100644\nnew mode 100755\n", "a", "1\n2\n3\n4\n5\n6\n7\n8\n9\n(x)", ""},
 		{"deleted", "--- a/a\n+++ /dev/null\n@@ -1,9 +0,0 @@\n-1\n-2\n-3\n-4\n-5\n-6\n-7\n-8\n-9\n", "a", "-", ""},
+		{"deleted, none of it", "diff --git a/a b/a\ndeleted file mode 100644\n", "", "", `cannot patch "a": hunk 1: the file has more lines than the patch deletes`},
 		{"deleted, not all of it", "--- a/a\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-1\n", "", "", `cannot patch "a": hunk 1: the file has more lines than the patch deletes`},
 		{"moved", "diff --git a/a b/d/b\nsimilarity index 90%\nrename from a\nrename to d/b\n--- a/a\n+++ b/d/b\n@@ -1 +1 @@\n-1\n+one\n", "d/b", "one\n2\n3\n4\n5\n6\n7\n8\n9\n", ""},
 		{"moved as it is", "diff --git a/a b/b\nsimilarity index 100%\nrename from a\nrename to b\n", "a", "-", ""},
