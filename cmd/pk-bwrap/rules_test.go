@@ -46,6 +46,7 @@ func TestRulesAreMasks(t *testing.T) {
 		{"denied directory", []string{"--deny", "src"}, "ls src | wc -l; cat src/main.c || echo no", "0\nno\n"},
 		{"unread", []string{"--deny-read", "**/*.key"}, "cat src/deep/x.key || echo no; cat src/main.c", "no\nmain\n"},
 		{"its parent cannot be renamed", []string{"--deny", "src/deep/x.key"}, "mv src s || echo no; mv src/deep d || echo no", "no\nno\n"},
+		{"nor in a root within another", []string{"--readable", filepath.Dir(b.Project), "--deny", "src/deep/x.key"}, "mv src s || echo no; mv src/deep d || echo no", "no\nno\n"},
 		{"it cannot be removed", []string{"--deny", ".env"}, "rm -f .env || echo no", "no\n"},
 		{"two in one directory", []string{"--deny", "conf/*.toml"}, "cat conf/app.toml || echo no; cat conf/db.toml || echo no", "no\nno\n"},
 		{"in a readable root", []string{"--readable", "src", "--deny", "**/.env"}, "cat src/.env || echo no", "no\n"},
@@ -72,6 +73,26 @@ func TestRulesLeaveNothingBehind(t *testing.T) {
 		"--protect", "conf/app.toml", "--protect", "missing/name", "--protect", ".git/nonesuch")
 	assert.Equal(t, clitest.Outcome{}, got)
 	assert.Equal(t, before, clitest.Listing(t, b.Project))
+}
+
+// A command can close a directory, and later ones have to open it again.
+func TestRulesInAClosedDirectory(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Project+"/shut/deep/.env", "secret")
+	b.Mkdir(t, b.Project+"/bare/deep")
+	t.Cleanup(func() {
+		assert.NoError(t, os.Chmod(b.Project+"/shut", 0o700))
+		assert.NoError(t, os.Chmod(b.Project+"/shut/deep", 0o700))
+	})
+	for _, dir := range []string{"shut/deep", "shut", "bare/deep", "bare"} {
+		require.NoError(t, os.Chmod(b.Project+"/"+dir, 0))
+	}
+	got := inside(t, b, "chmod 700 shut shut/deep 2>/dev/null; cat shut/deep/.env 2>/dev/null; chmod 755 bare bare/deep && touch bare/deep/x", "--deny", "**/.env")
+	assert.Equal(t, clitest.Outcome{}, got)
+	assert.FileExists(t, b.Project+"/bare/deep/x")
+	info, err := os.Stat(b.Project + "/shut")
+	require.NoError(t, err)
+	assert.Equal(t, map[bool]os.FileMode{true: 0o700, false: 0}[os.Geteuid() == 0], info.Mode().Perm())
 }
 
 func TestRulesThatCannotHoldAreRefused(t *testing.T) {

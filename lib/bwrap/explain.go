@@ -68,9 +68,7 @@ func (p *Plan) Explain(path string) Verdict {
 	}
 	host, place, ok := p.follow(path)
 	v.Place, v.Host = place, host
-	// A pin serves the mounts below it, and does not change the view.
-	unpinned := slices.DeleteFunc(slices.Clone(p.Mounts), func(m Mount) bool { return m.Op == OpPin })
-	m, covered := cover(unpinned, place)
+	m, covered := cover(p.unpinned(), place)
 	switch {
 	case !covered:
 		v.Access, v.Rule = ReadOnly, "default: a directory that leads to what is shown"
@@ -90,6 +88,11 @@ func (p *Plan) Explain(path string) Verdict {
 		v.Rule += "; moved aside if the command makes it: " + rule
 	}
 	return v
+}
+
+// unpinned are the mounts without pins. A pin serves the mounts below it, and does not change the view.
+func (p *Plan) unpinned() []Mount {
+	return slices.DeleteFunc(slices.Clone(p.Mounts), func(m Mount) bool { return m.Op == OpPin })
 }
 
 // watching is the rule by which a place in the tree of m, or a directory above it, is

@@ -98,11 +98,18 @@ func (n *ruleWalk) walk(below string, open bool) error {
 	if !n.promising(below, open) {
 		return nil
 	}
-	entries, err := os.ReadDir(filepath.Join(n.top, below))
+	dir := filepath.Join(n.top, below)
+	entries, err := os.ReadDir(dir)
 	switch {
-	case os.IsNotExist(err), os.IsPermission(err) && !owned(filepath.Join(n.top, below)):
+	case os.IsNotExist(err), os.IsPermission(err) && !owned(dir):
 		return nil // the command has the same uid, and cannot read it either
-	case err != nil: // its owner can always open it up again
+	case os.IsPermission(err) && below != ".": // the command can open it up again
+		rule, err := n.denied(below)
+		if rule == nil || err != nil {
+			return err
+		}
+		return n.mask(below, true, *rule)
+	case err != nil:
 		return n.failed(below, cause(err))
 	}
 	for _, e := range entries {
@@ -114,6 +121,55 @@ func (n *ruleWalk) walk(below string, open bool) error {
 		}
 	}
 	return nil
+}
+
+// denied returns a rule that hides something in a closed directory, or nil. No mount point can be
+// made in there.
+func (n *ruleWalk) denied(below string) (*rule, error) {
+	dir := filepath.Join(n.top, below)
+	shut, err := unclosed(dir)
+	if err != nil {
+		return nil, n.failed(below, cause(err))
+	}
+	defer shut()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, n.failed(below, cause(err))
+	}
+	for _, e := range entries {
+		name := filepath.Join(below, e.Name())
+		rule := covering(n.deny, name)
+		if n.names++; n.names > maxNames {
+			return nil, n.failed(below, fmt.Errorf("there are more than %d names to look at", maxNames))
+		}
+		if rule == nil && e.IsDir() && owned(filepath.Join(n.top, name)) && n.promising(name, true) {
+			rule, err = n.denied(name)
+		}
+		if rule != nil && e.Type()&os.ModeSymlink == 0 || err != nil {
+			return rule, err
+		}
+	}
+	return nil, nil
+}
+
+// unclosed gives the owner of a directory all permissions on it, until shut is called.
+func unclosed(dir string) (shut func(), err error) {
+	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil {
+		err = fsat.Chmod(fd, st.Mode&0o7777|0o700)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return func() {
+		_ = fsat.Chmod(fd, st.Mode&0o7777)
+		unix.Close(fd)
+	}, nil
 }
 
 // owned reports whether path belongs to the caller, whose user ID the command has.
@@ -184,8 +240,9 @@ func (n *ruleWalk) mask(below string, dir bool, r rule) error {
 		if !n.plan.seen(host, dest) {
 			continue
 		}
-		if m.Op == OpWritable {
-			n.pinAbove(m, dest, r.String())
+		// m may be around the mount that shows it, as /opt around a project there.
+		if shows, _ := cover(n.plan.unpinned(), dest); shows.Op == OpWritable {
+			n.pinAbove(shows, dest, r.String())
 		}
 		n.place(Mount{Op: OpMask, Dest: dest, Dir: dir, Rule: r.String()})
 		if err := n.count(r); err != nil {
