@@ -320,7 +320,7 @@ func (w *work) paths() (paths []string, byPath map[string]reviewed) {
 
 // root lands or discards items of one root.
 func (w *work) root(r *trial.Root, items []trial.Item, byPath map[string]reviewed, number int64) error {
-	if len(items) == 0 {
+	if len(items) == 0 && (w.discard || w.dryRun || !r.Interrupted()) {
 		return nil
 	}
 	var review func(i trial.Item) trial.Reviewed

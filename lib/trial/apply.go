@@ -60,12 +60,14 @@ func (r *Root) Apply(items []Item, o ApplyOptions, report func(Item, error)) err
 		return err
 	}
 	defer ws.Close()
-	a := &applying{Root: r, ApplyOptions: o, ws: ws, report: report, recovered: map[string]bool{}, failed: map[string]bool{}, landedDir: map[string]bool{}, unlinked: map[[2]uint64]int64{}}
+	a := &applying{Root: r, ApplyOptions: o, ws: ws, report: report, failed: map[string]bool{}, landedDir: map[string]bool{}, unlinked: map[[2]uint64]int64{}}
 	if !o.DryRun {
 		a.undo = r.newUndo(o.Number, landedList)
 	}
+	if !o.DryRun {
+		err = r.recoverAll(ws)
+	}
 	a.keepWhole(items)
-	err = a.recoverAll()
 	for _, i := range order(items) {
 		a.land(i)
 	}
@@ -116,7 +118,6 @@ type applying struct {
 	ws        *workspace.LocalWorkspace
 	undo      *undo
 	report    func(Item, error)
-	recovered map[string]bool // directories searched for remains of a killed landing
 	failed    map[string]bool // directories that did not land
 	landedDir map[string]bool // directories that have landed, or would
 	done      []Item
@@ -215,9 +216,6 @@ func (a *applying) try(i Item, closing bool) error {
 		return a.repository(i)
 	}
 	ctx := context.Background()
-	if err := a.recover(ctx, path.Dir(i.Path)); err != nil {
-		return err
-	}
 	old, next, err := a.entries(ctx, i, closing)
 	if err != nil {
 		return err
@@ -257,29 +255,34 @@ func (a *applying) isNoDirectory(rel string) bool {
 	return err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR
 }
 
-// recoverAll recovers the directories in which a killed landing was at work. No entry may be
-// left to land there.
-func (a *applying) recoverAll() (err error) {
-	for rel, known := range a.landed {
+// Interrupted reports whether a landing, or an undo, was killed at work.
+func (r *Root) Interrupted() bool {
+	for _, known := range r.landed {
 		if known.open {
-			err = errors.Join(err, a.recover(context.Background(), path.Dir(rel)))
+			return true
 		}
 	}
-	return err
+	return false
 }
 
-// recover finishes or undoes the work of a killed landing in a directory.
-func (a *applying) recover(ctx context.Context, dir string) error {
-	if a.recovered[dir] || a.DryRun {
-		return nil
-	}
-	a.recovered[dir] = true
-	kept, err := workspace.Recover(ctx, a.ws, dir)
-	if errors.Is(err, workspace.ErrNotFound) {
-		err = nil // the directory has not landed yet
-	}
-	for _, name := range kept {
-		err = errors.Join(err, fmt.Errorf("a landing that was killed had displaced a file of yours, which is %q now", name))
+// recoverAll finishes or undoes the work of a killed landing, or undo, in all directories in which it
+// was at work. No entry may be left to land there.
+func (r *Root) recoverAll(ws *workspace.LocalWorkspace) (err error) {
+	recovered := map[string]bool{}
+	for rel, known := range r.landed {
+		dir := path.Dir(rel)
+		if !known.open || recovered[dir] {
+			continue
+		}
+		recovered[dir] = true
+		kept, rerr := workspace.Recover(context.Background(), ws, dir)
+		// The directory has not landed yet, or has gone.
+		if !errors.Is(rerr, workspace.ErrNotFound) && !errors.Is(rerr, workspace.ErrNotDir) {
+			err = errors.Join(err, rerr)
+		}
+		for _, name := range kept {
+			err = errors.Join(err, fmt.Errorf("a landing that was killed had displaced a file of yours, which is %q now", name))
+		}
 	}
 	return err
 }

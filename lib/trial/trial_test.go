@@ -528,11 +528,7 @@ func TestKilledAtTheLastEntry(t *testing.T) {
 		old, err := r.entryNow("d/x")
 		require.NoError(t, err)
 		require.NoError(t, r.noteLanded("d/x", workspace.Entry{}))
-		digest := func(e workspace.Entry) string {
-			sum := sha256.Sum256(fmt.Appendf(nil, "%d %o %s %q", e.Kind, e.Perm, e.Hash, e.Target))
-			return base32.StdEncoding.EncodeToString(sum[:])[:26]
-		}
-		aside := ".pk-" + strings.Repeat("A", 26) + digest(old) + digest(workspace.Entry{}) + "-x.swap"
+		aside := swapName("x", old, workspace.Entry{})
 		require.NoError(t, os.Rename(s.project+"/d/x", s.project+"/d/"+aside))
 		assert.Empty(t, s.apply(t, ApplyOptions{}))
 		want := []string{"d/"}
@@ -541,6 +537,68 @@ func TestKilledAtTheLastEntry(t *testing.T) {
 		}
 		assert.ElementsMatch(t, want, names(t, s.project))
 	}
+}
+
+// swapName is the name of an entry that an exchange has displaced.
+func swapName(name string, old, next workspace.Entry) string {
+	digest := func(e workspace.Entry) string {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%d %o %s %q", e.Kind, e.Perm, e.Hash, e.Target))
+		return base32.StdEncoding.EncodeToString(sum[:])[:26]
+	}
+	return ".pk-" + strings.Repeat("A", 26) + digest(old) + digest(next) + "-" + name + ".swap"
+}
+
+// The next call tells of a file that a killed call has displaced, also if nothing is left to land, or to
+// be undone.
+func TestDisplacedByAKilledCall(t *testing.T) {
+	for _, undo := range []bool{false, true} {
+		s := newStage(t, "f: 1", "g: 1")
+		s.command(t, "f: 2", "g: 2")
+		require.Empty(t, s.apply(t, ApplyOptions{}))
+		r := s.again(t)
+		items, err := r.List(ListOptions{})
+		require.NoError(t, err)
+		assert.Empty(t, items)
+		assert.False(t, r.Interrupted())
+		now, err := r.entryNow("f")
+		require.NoError(t, err)
+		require.NoError(t, r.noteLanded("f", now))
+		require.NoError(t, r.endNotes())
+		host(t, s.project, "echo mine >"+swapName("f", workspace.Entry{}, now))
+		r = s.again(t)
+		if undo {
+			err = (&Trial{Roots: []*Root{r}}).Undo(false, func(*Root, string, error) {})
+		} else {
+			_, err = r.List(ListOptions{})
+			require.NoError(t, err)
+			require.True(t, r.Interrupted())
+			err = r.Apply(nil, ApplyOptions{Number: Number()}, nil)
+		}
+		assert.ErrorContains(t, err, "had displaced a file of yours, which is \"f.pk-kept-")
+		kept, err := filepath.Glob(s.project + "/f.pk-kept-*")
+		require.NoError(t, err)
+		require.Len(t, kept, 1)
+		text, err := os.ReadFile(kept[0])
+		require.NoError(t, err)
+		assert.Equal(t, "mine\n", string(text))
+	}
+}
+
+// What a killed call has left keeps no directory from being replaced.
+func TestReplacedAfterAKill(t *testing.T) {
+	s := newStage(t, "d/", "d/x: 1")
+	s.command(t, "d: file")
+	r := s.again(t)
+	_, err := r.List(ListOptions{})
+	require.NoError(t, err)
+	old, err := r.entryNow("d/x")
+	require.NoError(t, err)
+	require.NoError(t, r.noteLanded("d/x", workspace.Entry{}))
+	require.NoError(t, r.endNotes())
+	require.NoError(t, os.Rename(s.project+"/d/x", s.project+"/d/"+swapName("x", old, workspace.Entry{})))
+	assert.Empty(t, s.apply(t, ApplyOptions{}))
+	assert.Empty(t, s.apply(t, ApplyOptions{}), "the directory of the note is a file now")
+	assert.Equal(t, []string{"d: file"}, names(t, s.project))
 }
 
 // The user changes the project between the list and the landing.

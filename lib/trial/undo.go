@@ -221,6 +221,10 @@ func (r *Root) replay(number int64, undo, dryRun bool, report func(path string, 
 	if err := r.readLanded(); err != nil {
 		return err
 	}
+	var recovered error
+	if !dryRun {
+		recovered = r.recoverAll(ws)
+	}
 	slices.Reverse(steps)
 	var left []step
 	for _, s := range steps {
@@ -234,10 +238,10 @@ func (r *Root) replay(number int64, undo, dryRun bool, report func(path string, 
 		return nil
 	}
 	if err := errors.Join(to.close(), r.endNotes()); err != nil {
-		return err
+		return errors.Join(recovered, err)
 	}
 	slices.Reverse(left)
-	return from.replace(left)
+	return errors.Join(recovered, from.replace(left))
 }
 
 // replace writes a list anew.
