@@ -8,9 +8,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -136,6 +138,7 @@ func (o *options) run(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	signal.Ignore(syscall.SIGPIPE) // a reader that goes ends no landing half-way
 	w := &work{options: o, ctx: ctx, trial: t, out: bufio.NewWriter(ctx.Stdout), list: list}
 	if err = w.recordBegin(); err == nil {
 		err = w.run()
@@ -512,7 +515,7 @@ func (w *work) line(letter, name, remark string) {
 	if remark != "" {
 		record += "\t" + remark
 	}
-	if strings.Contains(name, "\n") && !w.zero {
+	if strings.ContainsAny(name, "\n\t") && !w.zero {
 		record = fmt.Sprintf("%s\t%q", letter, name) // it has landed: quote the name
 	}
 	_ = cli.WriteRecord(w.out, record, w.zero, cli.Terminal(w.ctx.Stdout)) // a failed write comes back from Flush

@@ -396,7 +396,7 @@ func (p *printer) stats(s *trialflags.Selection) error {
 		if remark != "" {
 			text += "\t" + remark
 		}
-		if !p.cannotList(name, remark != "") {
+		if !p.cannotList(name, true) {
 			if err := cli.WriteRecord(p.out, text, p.zero, p.terminal); err != nil {
 				return err
 			}
