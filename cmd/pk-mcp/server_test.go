@@ -370,6 +370,14 @@ func TestDirectoryThatWasAskedAbout(t *testing.T) {
 			call(t, c, "bash", fields{"command": "cd /gone", "cwd": "/"})
 			assert.Contains(t, textOf(call(t, c, "bash", fields{"command": "echo ran"})), "ran\n")
 			assert.Equal(t, []string{"/", "/elsewhere", "/gone", "/project"}, asked)
+
+			// So does one whose name JSON cannot say.
+			call(t, c, "bash", fields{"command": "cd /bytes", "cwd": "/"})
+			asked = nil
+			text := textOf(call(t, c, "bash", fields{"command": "echo ran"}))
+			assert.Contains(t, text, `note: the name of the working directory, "/bytes\xff", is not UTF-8`)
+			assert.Contains(t, text, "ran\n")
+			assert.Equal(t, "/project", asked[len(asked)-1])
 		})
 	}
 }

@@ -112,13 +112,17 @@ func (s *server) bash(ctx context.Context, r *mcp.CallToolRequest, in bashIn) (*
 			return s.tell(end, number, notes, in.Command+" "+in.Cwd, in.Cwd), nil
 		}
 		switch now, moved := movedTo(end.Error); {
-		case moved:
+		case moved && utf8.ValidString(now):
 			s.setDir(now)
-		case strings.HasPrefix(end.Error, fmt.Sprintf("cannot begin in %q:", dir)): // it was removed
+		case moved, // JSON cannot say its name
+			strings.HasPrefix(end.Error, fmt.Sprintf("cannot begin in %q:", dir)): // it was removed
 			if err := c.ask(ctx, fields{"op": "reset"}, &struct{}{}); err != nil {
 				return failed("%s: %v", s.shell.name, err), nil
 			}
 			s.setDir(s.root)
+			if moved {
+				notes += fmt.Sprintf("note: the name of the working directory, %q, is not UTF-8: commands begin in the project root again\n", now)
+			}
 		default:
 			return s.tell(end, number, notes, in.Command, ""), nil
 		}
@@ -135,7 +139,7 @@ func movedTo(refusal string) (dir string, ok bool) {
 		return "", false
 	}
 	dir, err = strconv.Unquote(quoted)
-	return dir, err == nil && utf8.ValidString(dir) // JSON cannot say others
+	return dir, err == nil
 }
 
 // request returns the request for pk-bash.
