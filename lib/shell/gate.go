@@ -106,7 +106,7 @@ func newGate(j *Job) (*gate, error) {
 // gateScript is the script that bash reads first. Nothing of it is left when the
 // command begins: no variable, no function, no descriptor but the one that the trap
 // needs. The trap makes sure that its descriptor is not another file by now, and
-// is not seen by set -x.
+// is not seen by set -x. It ends a trap of the command's for DEBUG, whose output would be in the report.
 //
 // Bash says hello before it takes anything of the state, which an earlier command has
 // decided.
@@ -134,7 +134,7 @@ func gateScript(j *Job) string {
 	if tell == "" {
 		return script + fmt.Sprintf("exec %d>&-\n", fd) + posix
 	}
-	return script + posix + fmt.Sprintf("trap '{ __=(\"${PIPESTATUS[@]}\"); set +ex; [[ -S /dev/fd/%[1]d ]] && { %[2]s} >&%[1]d; } 2>/dev/null' EXIT\n",
+	return script + posix + fmt.Sprintf("trap '{ __=(\"${PIPESTATUS[@]}\"); builtin trap - DEBUG; set +ex; [[ -S /dev/fd/%[1]d ]] && { %[2]s} >&%[1]d; } 2>/dev/null' EXIT\n",
 		fd, strings.ReplaceAll(tell, "'", `'\''`))
 }
 

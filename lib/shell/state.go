@@ -124,8 +124,11 @@ func declarations(text string) (found map[string]string, ok bool) {
 			text = text[at+1:]
 			continue
 		}
-		if strings.ContainsAny(flags, "aA") {
-			return nil, false // bash exports no arrays
+		if strings.ContainsAny(flags, "aA") { // no program gets an array, but bash lists them
+			if text, ok = afterArray(text); !ok {
+				return nil, false
+			}
+			continue
 		}
 		if value, text, ok = declared(text[at+1:]); !ok {
 			return nil, false
@@ -133,6 +136,24 @@ func declarations(text string) (found map[string]string, ok bool) {
 		found[name] = value
 	}
 	return found, true
+}
+
+// afterArray is the text after the line of an array: NAME=([KEY]="VALUE" [KEY]=$'VALUE').
+func afterArray(text string) (rest string, ok bool) {
+	quote := byte(0)
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\' && quote != 0:
+			i++
+		case c == quote:
+			quote = 0
+		case quote == 0 && (c == '"' || c == '\''):
+			quote = c
+		case quote == 0 && c == '\n':
+			return text[i+1:], true
+		}
+	}
+	return "", false
 }
 
 // declared reads one value and the end of its line.
