@@ -33,7 +33,7 @@ const stayOption = "--pk-stay"
 // its program, that is none. An ignored SIGINT is heeded: a shell without job control
 // ignores it for all that it starts in the background, and callers cancel commands with it.
 var endSignals = sync.OnceValue(func() []os.Signal {
-	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT}
+	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGABRT}
 	if signal.Ignored(syscall.SIGHUP) {
 		return signals
 	}

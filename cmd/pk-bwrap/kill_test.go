@@ -141,7 +141,7 @@ func notIgnored(t *testing.T) {
 func TestSignalsReachTheCommand(t *testing.T) {
 	b := clitest.NewBox(t)
 	notIgnored(t)
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1} {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGABRT, syscall.SIGSYS} {
 		cmd, alive := begin(t, b, "echo begun; exec sleep 1000")
 		_, err := alive.Read(make([]byte, 16))
 		require.NoError(t, err)
@@ -149,7 +149,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 		_ = cmd.Wait() // by the signal
 		assert.Equal(t, sig, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal(), "as the command did")
 
-		cmd, alive = begin(t, b, "trap 'exit 7' TERM INT HUP USR1; echo begun; while :; do sleep 0.01; done")
+		cmd, alive = begin(t, b, "trap 'exit 7' TERM INT HUP USR1 ABRT SYS; echo begun; while :; do sleep 0.01; done")
 		_, err = alive.Read(make([]byte, 16))
 		require.NoError(t, err)
 		require.NoError(t, cmd.Process.Signal(sig))
