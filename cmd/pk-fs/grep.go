@@ -244,6 +244,16 @@ func visible(form lineForm) lineForm {
 	}
 }
 
+// onOneLine keeps a path from looking like lines of other files.
+func onOneLine(form lineForm) lineForm {
+	return func(text []byte, l grep.Line, group bool, end byte) []byte {
+		if strings.Contains(l.Path, "\n") {
+			l.Path = printable(l.Path)
+		}
+		return form(text, l, group, end)
+	}
+}
+
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\t' || unicode.IsPrint(r) {

@@ -484,7 +484,7 @@ func (w *work) grepText(request *jsonline.Object) (fields, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &gathered{work: w, form: formOf(q)}
+	out := &gathered{work: w, form: onOneLine(formOf(q))}
 	ctx, stop := context.WithTimeout(context.Background(), w.maxSearch)
 	defer stop()
 	total, err := grep.Search(ctx, q, []grep.Place{*place}, out)

@@ -177,6 +177,14 @@ func TestLoopReplacedRoot(t *testing.T) {
 	assert.Equal(t, 0, <-done)
 }
 
+// The path of a match does not look like lines of other files.
+func TestLoopPathsWithNewlines(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(dir+"/a\nb.c:2:ok", []byte("x\n"), 0o644))
+	answers := answersTo(t, `{"op":"grep","pattern":"x"}`, "-C", dir)
+	assert.Equal(t, "a\uFFFDb.c:2:ok:1:x\n", answers[0]["text"])
+}
+
 // costly writes files of which a search for an expression takes minutes.
 func costly(t *testing.T, dir string) (pattern string) {
 	text := []byte("xy\n" + strings.Repeat(strings.Repeat("x", 2000)+"\n", 2000))

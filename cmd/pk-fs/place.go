@@ -263,7 +263,11 @@ func (w *work) logTo(name string) error {
 		err := fmt.Errorf("cannot log violations to %q: it lies in the writable root %q", name, root)
 		return cli.WithHint(err, "name a file outside")
 	}
-	fd, err := unix.Open(name, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOCTTY, 0o600)
+	// A FIFO without a reader fails at once.
+	fd, err := unix.Open(name, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0o600)
+	if err == nil {
+		err = unix.SetNonblock(fd, false)
+	}
 	if err != nil {
 		return fmt.Errorf("cannot log violations to %q: %w", name, err)
 	}

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -180,11 +182,11 @@ func (s *server) list(ctx context.Context, _ *mcp.CallToolRequest, in listIn) (*
 		for _, e := range a.Entries {
 			switch e.Type {
 			case "file":
-				fmt.Fprintf(&text, "%s  %d\n", e.Name, e.Size)
+				fmt.Fprintf(&text, "%s  %d\n", inALine(e.Name), e.Size)
 			case "dir":
-				fmt.Fprintf(&text, "%s/\n", e.Name)
+				fmt.Fprintf(&text, "%s/\n", inALine(e.Name))
 			default:
-				fmt.Fprintf(&text, "%s  (%s)\n", e.Name, e.Type)
+				fmt.Fprintf(&text, "%s  (%s)\n", inALine(e.Name), e.Type)
 			}
 		}
 		return cmp.Or(text.String(), "(empty)\n"), nil
@@ -201,8 +203,20 @@ func (s *server) glob(ctx context.Context, _ *mcp.CallToolRequest, in globIn) (*
 		if len(a.Paths) == 0 {
 			return "no file matches\n", nil
 		}
-		return strings.Join(a.Paths, "\n") + "\n" + cut(a), nil
+		var text strings.Builder
+		for _, path := range a.Paths {
+			text.WriteString(inALine(path) + "\n")
+		}
+		return text.String() + cut(a), nil
 	})
+}
+
+// inALine quotes a name that would look like several lines, or that a terminal would obey.
+func inALine(name string) string {
+	if strings.ContainsFunc(name, unicode.IsControl) {
+		return strconv.Quote(name)
+	}
+	return name
 }
 
 type grepIn struct {

@@ -82,3 +82,10 @@ func TestFacts(t *testing.T) {
 		assert.Equal(t, []string{row.want}, (&result{Fence: []fact{row.fact}}).notes())
 	}
 }
+
+// A name does not look like lines of other files.
+func TestNamesInALine(t *testing.T) {
+	for name, want := range map[string]string{"a b": "a b", "é\xff": "é\xff", "a\nb.c:2:ok": `"a\nb.c:2:ok"`, "\x1b[2J": `"\x1b[2J"`} {
+		assert.Equal(t, want, inALine(name))
+	}
+}

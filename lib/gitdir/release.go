@@ -1,7 +1,9 @@
 package gitdir
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -15,6 +17,9 @@ import (
 // the directory of Begin. No command may run in a tree around dir.
 func Release(state, dir string, take func(made, head Inert) (gitDir string, err error)) error {
 	unlock, err := lock(state)
+	if errors.Is(err, os.ErrNotExist) { // no command has run yet
+		return notMade(dir)
+	}
 	if err != nil {
 		return err
 	}
@@ -46,13 +51,17 @@ func Release(state, dir string, take func(made, head Inert) (gitDir string, err 
 		}
 	}
 	if made.Dir == "" {
-		return fmt.Errorf("cannot adopt %q: it is no repository that a command has made", dir)
+		return notMade(dir)
 	}
 	gitDir, err := take(made, head)
 	if err != nil {
 		return fmt.Errorf("cannot adopt %q: %w", dir, err)
 	}
 	return saveRecords(state, slices.DeleteFunc(records, func(n Inert) bool { return n == made || fsat.Within(n.Dir, gitDir) }))
+}
+
+func notMade(dir string) error {
+	return fmt.Errorf("cannot adopt %q: it is no repository that a command has made", dir)
 }
 
 // Is reports whether the record names this file.

@@ -146,3 +146,10 @@ func TestAdoptRefuses(t *testing.T) {
 		})
 	}
 }
+
+// Without a command before it there is nothing to adopt.
+func TestAdoptBeforeAnyCommand(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Adopt(dir+"/none", dir)
+	assert.ErrorContains(t, err, "it is no repository that a command has made")
+}
