@@ -44,6 +44,30 @@ func TestKilledPkBashLeavesNoProcess(t *testing.T) {
 	}
 }
 
+// The set-up program ends the sandbox after that, also if it has been stopped before.
+func TestKilledWhileTheSetUpIsStopped(t *testing.T) {
+	b := clitest.NewBoxInEveryRow(t)
+	for _, options := range [][]string{nil, {"--session", "s"}, {"--net", "none"}} {
+		cmd := b.Command("pk-bash", append(options, "-y", "--raw", `exec 8>held; flock -s 8; echo ready; sleep 1000`)...)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		_, err = out.Read(make([]byte, 16))
+		require.NoError(t, err)
+		programs := setUps(t, cmd.Process.Pid)
+		require.NotEmpty(t, programs)
+		for _, program := range programs {
+			pid, err := strconv.Atoi(filepath.Base(program))
+			require.NoError(t, err)
+			require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+			t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+		}
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		free(t, filepath.Join(b.Project, "held"))
+	}
+}
+
 // Without a sandbox a command can kill its guard. The monitor then ends its
 // processes.
 func TestKilledGuard(t *testing.T) {

@@ -85,6 +85,10 @@ func prepare() error {
 	if err := session.AssumeGroup(); err != nil {
 		return err
 	}
+	// If the monitor is killed while this process is stopped, this process has to go on: it ends bwrap.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGCONT), 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot ask for a signal: %w", err)
+	}
 	if err := unix.CloseRange(controlFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("cannot close inherited descriptors: %w", err)
 	}
