@@ -417,8 +417,8 @@ func (w *walker) keepSpots(dir string) error {
 	return nil
 }
 
-// readable finds the files of an open directory that git cannot read. Those that are written in place
-// do not change the directory, and are looked for at the top of work trees alone.
+// readable finds the files of an open directory that git cannot read. A write in place does not
+// change the directory, and is found at the top of work trees alone.
 func (w *walker) readable(fd int, dir string, names []string) error {
 	for _, name := range names {
 		if _, err := w.spot(fd, dir, name); err != nil {

@@ -201,8 +201,8 @@ func CreateLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-// PlainIn checks that a path leads to an open file, or without one to none or any file, through no
-// link in a root, and that the file has no other name.
+// PlainIn checks that no link in a root is on the way to a path, and that the file there, if there is one,
+// has no other name. If opened is not nil, it has to be that file.
 func PlainIn(root, path string, opened *os.File) error {
 	above, err := canonicalIn(root, filepath.Dir(path))
 	if err != nil {

@@ -584,7 +584,7 @@ func TestDisplacedByAKilledCall(t *testing.T) {
 	}
 }
 
-// What a killed call has left keeps no directory from being replaced.
+// Leftovers of a killed call keep no directory from being replaced.
 func TestReplacedAfterAKill(t *testing.T) {
 	s := newStage(t, "d/", "d/x: 1")
 	s.command(t, "d: file")

@@ -172,8 +172,8 @@ func (h *headers) ident(key string) error {
 	return nil
 }
 
-// dateBits are those that a commit-graph has for the date of a commit, gitformat-commit-graph(5). With
-// others cut off, git takes ancestors for later commits, and does not find them.
+// dateBits is the size of a commit's date in a commit-graph, gitformat-commit-graph(5). If git cuts a
+// date off, it takes ancestors for later commits, and does not find them.
 const dateBits = 34
 
 // File types in trees, as in stat(2).

@@ -170,7 +170,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// What git fsck passes, and other commands of git fail for.
+// Objects that git fsck passes, and for which other commands of git fail.
 func TestWhatFsckPasses(t *testing.T) {
 	host := newRepo(t, SHA1)
 	head := host.commit("f", "x")

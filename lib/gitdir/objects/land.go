@@ -578,8 +578,8 @@ func (r *landing) follow(i, j uint32, wanted kind) {
 }
 
 // maxTreeDepth bounds the directories in each other that one Lander adds. Git before 2.43 follows
-// trees by recursion, without a limit, and crashes from some 30 000 on. What the host had before
-// counts as nothing: a walk of all its trees takes too long. So it takes hundreds of commands to
+// trees by recursion, without a limit, and crashes from some 30 000 on. Trees that the host had before
+// count as nothing: a walk of all of them takes too long. So it takes hundreds of commands to
 // get there.
 const maxTreeDepth = 128
 
