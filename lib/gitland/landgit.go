@@ -154,7 +154,7 @@ func (n *landing) landWork(o state.Options) (landed bool, err error) {
 	}
 	if why := n.otherHead(); why != "" {
 		n.leaveIndex(why)
-	} else {
+	} else if n.last || n.op != "" || !n.isTorn() {
 		landed, err = n.landIndex()
 		if errors.Is(err, errIndexChanged) { // before pk locked it: an editor may write stat data at any time
 			n.indexes = n.readIndexes()
@@ -169,6 +169,12 @@ func (n *landing) landWork(o state.Options) (landed bool, err error) {
 		err = n.endStates(o)
 	}
 	return landed, err
+}
+
+// isTorn reports whether the host was committing when the command began: then the commits of the command
+// stay apart (Layer.meanwhile), which is not known any more once an index has landed.
+func (n *landing) isTorn() bool {
+	return slices.Contains(n.out.Torn, n.git) && !n.layer.sameIndex(n.git)
 }
 
 // endStates lands states once the command has ended, or leaves them for the next one.
