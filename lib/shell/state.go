@@ -99,9 +99,12 @@ func carried(name string) bool {
 	}) || name[0] >= '0' && name[0] <= '9' {
 		return false
 	}
-	return !slices.Contains(startup, name) && !slices.Contains([]string{"PWD", "OLDPWD", "SHLVL", "_", "IFS", "FUNCNEST", "POSIXLY_CORRECT", "EXECIGNORE"}, name) &&
-		!strings.HasPrefix(name, "BASH") && !strings.HasPrefix(name, "PK_")
+	return !slices.Contains(startup, name) && !slices.Contains(bashs, name) &&
+		!strings.HasPrefix(name, "BASH") && !strings.HasPrefix(name, "HIST") && !strings.HasPrefix(name, "PK_")
 }
+
+// bashs are variables of bash itself, as startup are.
+var bashs = []string{"PWD", "OLDPWD", "SHLVL", "_", "IFS", "FUNCNEST", "POSIXLY_CORRECT", "POSIX_PEDANTIC", "EXECIGNORE", "TMOUT", "TIMEFORMAT", "histchars", "PS0", "PS1", "PS2", "PS3"}
 
 // declarations parses the output of declare -px: declare -FLAGS NAME="VALUE", or $'VALUE'
 // if a character is not printable. It omits arrays and variables without a value.

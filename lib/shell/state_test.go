@@ -42,7 +42,7 @@ func TestStateThatIsNotBashs(t *testing.T) {
 	} {
 		assert.Nil(t, KeepEnv.stateIn(told, nil), "%q", told)
 	}
-	s := KeepEnv.stateIn("/p\n\x00declare -x BASH_ENV=\"x\"\ndeclare -rx A[$(x)]=\"y\"\ndeclare -x PWD=\"/\"\ndeclare -x N\ndeclare -x PK_BASH=\"\"\ndeclare -x PS4=\"$\"\n\x00", nil)
+	s := KeepEnv.stateIn("/p\n\x00declare -x BASH_ENV=\"x\"\ndeclare -rx A[$(x)]=\"y\"\ndeclare -x PWD=\"/\"\ndeclare -x N\ndeclare -x PK_BASH=\"\"\ndeclare -x PS4=\"$\"\ndeclare -x TMOUT=\"1\"\ndeclare -x HISTFILE=\"/x\"\n\x00", nil)
 	assert.Equal(t, &State{Dir: "/p", Changed: map[string]string{}}, s)
 	assert.Equal(t, &State{}, KeepDir.stateIn("\x00\x00", nil))
 }
