@@ -23,8 +23,7 @@ func TestUserAndCommandMeanwhile(t *testing.T) {
 		},
 		{
 			"a merge that the user gives up", topicHasT + "; git merge -q --no-ff --no-commit topic", ":", "git merge --abort", "echo n >n; git add n; git commit -qm n", "the host has ended the merge",
-			// A landing between add and commit stages n, which is no fault.
-			"git ls-files t; git log -1 --format=%s refs/pk/command/heads/main; git log -1 --format=%P refs/pk/command/heads/main | wc -w", "n\n2\n",
+			"git ls-files t n; git log -1 --format=%s refs/pk/command/heads/main; git log -1 --format=%P refs/pk/command/heads/main | wc -w", "n\n2\n",
 		},
 		{
 			"a split index", "git update-index --split-index; git config core.splitIndex true", ":", "echo h >h; git add h", "echo n >>a.txt; git commit -qam n", "",
