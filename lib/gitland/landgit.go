@@ -154,7 +154,7 @@ func (n *landing) landWork(o state.Options) (landed bool, err error) {
 	}
 	if why := n.otherHead(); why != "" {
 		n.leaveIndex(why)
-	} else if n.last || n.op != "" || !n.isTorn() {
+	} else if n.last || !n.isTorn() && !n.isEnded() {
 		landed, err = n.landIndex()
 		if errors.Is(err, errIndexChanged) { // before pk locked it: an editor may write stat data at any time
 			n.indexes = n.readIndexes()
@@ -175,6 +175,15 @@ func (n *landing) landWork(o state.Options) (landed bool, err error) {
 // stay apart (Layer.meanwhile), which is not known any more once an index has landed.
 func (n *landing) isTorn() bool {
 	return slices.Contains(n.out.Torn, n.git) && !n.layer.sameIndex(n.git)
+}
+
+// isEnded reports whether the host has ended a state in which the command began. The commit by which the
+// command ends it too stays apart, and its index with it.
+func (n *landing) isEnded() bool {
+	return slices.ContainsFunc(operations, func(name string) bool {
+		st, err := fsat.Lstat(unix.AT_FDCWD, filepath.Join(n.layer.Base(), n.rel, name))
+		return err == nil && !overlay.IsWhiteout(st) && !exists(filepath.Join(n.git, name))
+	})
 }
 
 // endStates lands states once the command has ended, or leaves them for the next one.
