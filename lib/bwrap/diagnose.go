@@ -14,7 +14,9 @@ import (
 
 // Diagnose turns the message of a bwrap that failed into the line to type. It keeps the
 // message: users search for it.
-func Diagnose(message string) error {
+func Diagnose(message string) error { return diagnose(message) }
+
+func diagnose(message string) *Unavailable {
 	return readHost(cmp.Or(FindTrusted("bwrap"), "/usr/bin/bwrap")).diagnose(message)
 }
 
@@ -223,7 +225,7 @@ func DeniedCall(message string) (advice string) {
 	if !strings.HasSuffix(message, unix.ENOSYS.Error()) && !strings.HasSuffix(message, unix.EPERM.Error()) {
 		return ""
 	}
-	return readHost(cmp.Or(FindTrusted("bwrap"), "/usr/bin/bwrap")).diagnose(message).Advice
+	return diagnose(message).Advice
 }
 
 func (h *host) diagnose(message string) *Unavailable {

@@ -152,24 +152,14 @@ func (n *ruleWalk) denied(below string) (*rule, error) {
 	return nil, nil
 }
 
-// unclosed gives the owner of a directory all permissions on it, until shut is called.
+// unclosed is fsat.OpenUp for the path of a directory.
 func unclosed(dir string) (shut func(), err error) {
 	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
 	if err != nil {
 		return nil, err
 	}
-	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil {
-		err = fsat.Chmod(fd, st.Mode&0o7777|0o700)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
-	return func() {
-		_ = fsat.Chmod(fd, st.Mode&0o7777)
-		unix.Close(fd)
-	}, nil
+	defer unix.Close(fd)
+	return fsat.OpenUp(fd)
 }
 
 // owned reports whether path belongs to the caller, whose user ID the command has.

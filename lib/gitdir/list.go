@@ -713,21 +713,14 @@ func (l *List) allow(fd int) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	if st.Mode&0o700 == 0o700 || int(st.Uid) != os.Geteuid() {
+	if int(st.Uid) != os.Geteuid() {
 		return nil
 	}
-	if err := fsat.Chmod(fd, st.Mode&0o7777|0o700); err != nil {
-		return err
+	shut, err := fsat.OpenUp(fd)
+	if err == nil {
+		l.opened = append(l.opened, shut)
 	}
-	kept, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		return err
-	}
-	l.opened = append(l.opened, func() {
-		_ = fsat.Chmod(kept, st.Mode&0o7777)
-		unix.Close(kept)
-	})
-	return nil
+	return err
 }
 
 // spot judges one name in an open directory, and reports whether it is the host's.

@@ -522,14 +522,7 @@ func TestKilledAtTheLastEntry(t *testing.T) {
 		} else {
 			s.command(t, "d/", "d/x: whiteout")
 		}
-		r := s.again(t)
-		_, err := r.List(ListOptions{})
-		require.NoError(t, err)
-		old, err := r.entryNow("d/x")
-		require.NoError(t, err)
-		require.NoError(t, r.noteLanded("d/x", workspace.Entry{}))
-		aside := swapName("x", old, workspace.Entry{})
-		require.NoError(t, os.Rename(s.project+"/d/x", s.project+"/d/"+aside))
+		s.killedAt(t, "d", "x")
 		assert.Empty(t, s.apply(t, ApplyOptions{}))
 		want := []string{"d/"}
 		if whole {
@@ -537,6 +530,19 @@ func TestKilledAtTheLastEntry(t *testing.T) {
 		}
 		assert.ElementsMatch(t, want, names(t, s.project))
 	}
+}
+
+// killedAt leaves a file of a directory as a landing does that is killed after the exchange which removed it.
+func (s *stage) killedAt(t *testing.T, dir, name string) {
+	t.Helper()
+	r := s.again(t)
+	_, err := r.List(ListOptions{})
+	require.NoError(t, err)
+	old, err := r.entryNow(dir + "/" + name)
+	require.NoError(t, err)
+	require.NoError(t, r.noteLanded(dir+"/"+name, workspace.Entry{}))
+	require.NoError(t, r.endNotes())
+	require.NoError(t, os.Rename(s.project+"/"+dir+"/"+name, s.project+"/"+dir+"/"+swapName(name, old, workspace.Entry{})))
 }
 
 // swapName is the name of an entry that an exchange has displaced.
@@ -588,14 +594,7 @@ func TestDisplacedByAKilledCall(t *testing.T) {
 func TestReplacedAfterAKill(t *testing.T) {
 	s := newStage(t, "d/", "d/x: 1")
 	s.command(t, "d: file")
-	r := s.again(t)
-	_, err := r.List(ListOptions{})
-	require.NoError(t, err)
-	old, err := r.entryNow("d/x")
-	require.NoError(t, err)
-	require.NoError(t, r.noteLanded("d/x", workspace.Entry{}))
-	require.NoError(t, r.endNotes())
-	require.NoError(t, os.Rename(s.project+"/d/x", s.project+"/d/"+swapName("x", old, workspace.Entry{})))
+	s.killedAt(t, "d", "x")
 	assert.Empty(t, s.apply(t, ApplyOptions{}))
 	assert.Empty(t, s.apply(t, ApplyOptions{}), "the directory of the note is a file now")
 	assert.Equal(t, []string{"d: file"}, names(t, s.project))

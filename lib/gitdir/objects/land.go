@@ -468,17 +468,12 @@ func (r *landing) hostKind(id oid) (kind, error) {
 // checkSpecials checks the files that git fsck checks by name.
 func (r *landing) checkSpecials() error {
 	for f, trees := range r.special {
-		why, known := r.Lander.special[f]
-		if !known {
-			var err error
-			why, err = faultOf(f.file, func() ([]byte, error) { return r.specialData(f.id) })
-			switch {
-			case errors.Is(err, ErrNotFound):
-				continue // each object that refers to it waits, or accept checks it later
-			case err != nil:
-				return err
-			}
-			r.Lander.special[f] = why
+		why, err := r.faultIn(f, func() ([]byte, error) { return r.specialData(f.id) })
+		switch {
+		case errors.Is(err, ErrNotFound):
+			continue // each object that refers to it waits, or accept checks it later
+		case err != nil:
+			return err
 		}
 		for _, i := range trees {
 			if why != "" && r.nodes[i].state == verified {
@@ -490,19 +485,24 @@ func (r *landing) checkSpecials() error {
 	return nil
 }
 
-// faultOf is the fault in a file that git fsck checks by name, or "".
-func faultOf(file string, read func() ([]byte, error)) (string, error) {
+// faultIn is the fault in a file that git fsck checks by name, or "". It remembers that.
+func (l *Lander) faultIn(f specialFile, read func() ([]byte, error)) (why string, err error) {
+	if why, known := l.special[f]; known {
+		return why, nil
+	}
 	data, err := read()
 	switch {
 	case errors.Is(err, ErrTooLarge):
-		return file + " is too large", nil
+		why = f.file + " is too large"
 	case err != nil:
 		return "", err
+	default:
+		if err := checkSpecial(f.file, data); err != nil {
+			why = err.Error()
+		}
 	}
-	if err := checkSpecial(file, data); err != nil {
-		return err.Error(), nil
-	}
-	return "", nil
+	l.special[f] = why
+	return why, nil
 }
 
 func (r *landing) specialData(id oid) ([]byte, error) {

@@ -104,19 +104,13 @@ func (l *Lander) File(id, name string) (fault string, missing bool, err error) {
 	case k != blob:
 		return "it is a " + k.String(), false, nil
 	}
-	if file := specialName(name); file != "" {
-		f := specialFile{o, file}
-		fault, known := l.special[f]
-		if !known {
-			if fault, err = faultOf(file, func() ([]byte, error) {
-				_, data, err := l.host.read(o, maxSpecial)
-				return data, err
-			}); err != nil {
-				return "", false, err
-			}
-			l.special[f] = fault
-		}
-		return fault, false, nil
+	file := specialName(name)
+	if file == "" {
+		return "", false, nil
 	}
-	return "", false, nil
+	fault, err = l.faultIn(specialFile{o, file}, func() ([]byte, error) {
+		_, data, err := l.host.read(o, maxSpecial)
+		return data, err
+	})
+	return fault, false, err
 }

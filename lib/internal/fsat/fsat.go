@@ -86,6 +86,29 @@ func Path(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 // descriptor.
 func Chmod(fd int, mode uint32) error { return unix.Chmod(Path(fd), mode) }
 
+// OpenUp gives the owner of an open directory all permissions on it, until shut is called. fd may be
+// closed before that.
+func OpenUp(fd int) (shut func(), err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	if st.Mode&0o700 == 0o700 {
+		return func() {}, nil
+	}
+	if err := Chmod(fd, st.Mode&0o7777|0o700); err != nil {
+		return nil, err
+	}
+	kept, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = Chmod(kept, st.Mode&0o7777)
+		unix.Close(kept)
+	}, nil
+}
+
 // RenameNoReplace renames a file and fails with EEXIST if the new name is taken.
 // A file system that cannot promise that, such as NFS, fails with EINVAL.
 func RenameNoReplace(from int, oldName string, to int, newName string) error {
