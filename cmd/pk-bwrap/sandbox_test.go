@@ -727,6 +727,18 @@ func realBwrap(t *testing.T, b *clitest.Box) []byte {
 	return nil
 }
 
+// A script around bwrap stays, and holds what bwrap was given.
+func TestBwrapWithinAScript(t *testing.T) {
+	b := clitest.NewBox(t)
+	script := filepath.Dir(b.Project) + "/script"
+	b.Script(t, script, "timeout --foreground 60 '"+b.Bwrap+"' \"$@\"\nexit $?\n")
+	b.Bwrap = script
+	for _, session := range [][]string{{"--"}, {"--session", "s", "--"}} {
+		got := b.Run(t, "pk-bwrap", append(session, "sh", "-c", "echo ran; exit 3")...)
+		assert.Equal(t, clitest.Outcome{Stdout: "ran\n", Status: 3}, got)
+	}
+}
+
 // No command can reach the session's lock, so it can neither drop the lock nor break the
 // session for others.
 func TestInitHoldsNoFileOfTheHost(t *testing.T) {

@@ -462,9 +462,8 @@ func (r *run) make(session map[string]int) error {
 
 // options is a socket from which bwrap reads its options. A bwrap that reads an end of
 // file before its last option would run the command without a sandbox, so the death of
-// this process must not be one: bwrap has the other end of the socket as well, and the end
-// of file is a shutdown(2). Then bwrap reads from that other end, which has nothing to say,
-// and closes both.
+// this process must not be one: bwrap has the other end of the socket as well. A shutdown(2)
+// is the end of file of both, though a script around bwrap may hold them open.
 type options struct{ read, write int }
 
 func newOptions() (*options, error) {
@@ -489,7 +488,7 @@ func (o *options) give(words []string) error {
 		}
 		text = text[max(n, 0):]
 	}
-	return os.NewSyscallError("shutdown", unix.Shutdown(o.write, unix.SHUT_WR))
+	return os.NewSyscallError("shutdown", unix.Shutdown(o.write, unix.SHUT_RDWR))
 }
 
 func (o *options) close() {
