@@ -339,6 +339,8 @@ func TestFilesThatGitCannotRead(t *testing.T) {
 		`mkfifo a/.git-blame; echo x >.gitignore; echo x >.gitmodules`:           nil,
 		`truncate -s 2T a/b/.gitignore .mailmap`:                                 {".mailmap", "a/b/.gitignore"},
 		`truncate -s 2T .gitignore`:                                              {".gitignore"},
+		`truncate -s 2T a/.gitattributes`:                                        {"a/.gitattributes"},
+		`truncate -s 2T a/b/e/.gitignore; touch a/b/e/x`:                         {"a/b/e/.gitignore"},
 		`yes "[attr]a b" | head -n 1001 >.gitattributes`:                         {".gitattributes"},
 		`yes "[attr]a b" | head -n 1000 >.gitattributes`:                         nil,
 		`seq 2000 | tr "\n" " " >a/.gitattributes`:                               nil,
@@ -348,7 +350,7 @@ func TestFilesThatGitCannotRead(t *testing.T) {
 	} {
 		t.Run(script, func(t *testing.T) {
 			g := newGround(t)
-			g.Sh(`repo .; mkdir -p a/b/c users; echo x >a/.gitattributes; echo x >.gitignore; mkfifo users/.gitignore`)
+			g.Sh(`repo .; mkdir -p a/b/c a/b/e users; echo x | tee a/.gitattributes .gitignore >a/b/e/.gitignore; mkfifo users/.gitignore`)
 			g.command(func() {})
 			made := g.command(func() { g.Sh(script) })
 			var names []string

@@ -63,8 +63,8 @@ type dir struct {
 }
 
 // spot is a name by which git would find a repository: .git in a directory, or the
-// HEAD of a directory that looks like a git directory. Or git reads a file of that name, and
-// would wait for ever, or crash (unreadable).
+// HEAD of a directory that looks like a git directory. Or it is a file of gitReads: a command's if
+// git would wait for ever, or crash (unreadable).
 type spot struct {
 	dir   string // below the root
 	name  string
@@ -306,7 +306,7 @@ func (w *walker) passed(i int, spots []spot) bool {
 		for c := i + 1; c < d.end && s.name == ".git"; c = w.old[c].end {
 			has = has || w.old[c].path == inner
 		}
-		if s.whose != hosts && !has {
+		if s.whose != hosts && !has && !slices.Contains(gitReads, s.name) {
 			return true
 		}
 	}
@@ -399,33 +399,34 @@ func (w *walker) keepSpots(dir string) error {
 	if len(w.spots) == 0 || w.spots[dir] == nil {
 		return nil
 	}
-	fd, err := w.enter(w.fd, orDot(dir), unix.O_PATH, fsat.SameMount)
-	if err != nil {
-		return w.vanished(dir, err)
-	}
-	defer unix.Close(fd)
-	repository := false
+	fd := -1
+	defer func() { unix.Close(fd) }() // or nothing, if it is still -1
 	for _, s := range w.spots[dir] {
+		if slices.Contains(gitReads, s.name) && w.untouched(filepath.Join(dir, s.name)) {
+			w.found = append(w.found, s)
+			continue
+		}
+		if fd < 0 {
+			var err error
+			if fd, err = w.enter(w.fd, orDot(dir), unix.O_PATH, fsat.SameMount); err != nil {
+				return w.vanished(dir, err)
+			}
+		}
 		if _, err := w.spot(fd, dir, s.name); err != nil {
 			return err
 		}
-		repository = repository || s.name == ".git"
-	}
-	if repository && w.sweeps {
-		return w.readable(fd, dir, gitReads)
 	}
 	return nil
 }
 
-// readable finds the files of an open directory that git cannot read. A write in place does not
-// change the directory, and is found at the top of work trees alone.
-func (w *walker) readable(fd int, dir string, names []string) error {
-	for _, name := range names {
-		if _, err := w.spot(fd, dir, name); err != nil {
-			return err
-		}
+// untouched reports whether no command has written into a file since one began. There may be thousands.
+func (w *walker) untouched(path string) bool {
+	if !w.sweeps || w.since == 0 {
+		return true
 	}
-	return nil
+	var st unix.Stat_t
+	err := unix.Fstatat(w.fd, path, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && st.Ctim.Nano() < w.since && w.moved == 0
 }
 
 // vanished returns nil if another process has removed a path. It records any other error.
@@ -508,8 +509,10 @@ func (w *walker) read(in around, path string, i, depth int) error {
 		if err != nil {
 			return w.failed(path, err)
 		}
-		if err := w.readable(fd, path, reads); err != nil {
-			return err
+		for _, name := range reads {
+			if _, err := w.spot(fd, path, name); err != nil {
+				return err
+			}
 		}
 		if err := w.children(around{fd, path, st.Ctim.Nano()}, names, git, i, depth+1); err != nil {
 			return err
@@ -766,11 +769,11 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	}
 	kind := st.Mode & unix.S_IFMT
 	if slices.Contains(gitReads, name) {
-		s.whose = commands
-		if changed, err := w.changed(fd, of, st, w.since); !changed || !unreadable(fd, name, st) {
-			return nil, err
+		changed, err := w.changed(fd, of, st, w.since)
+		if changed && unreadable(fd, name, st) {
+			s.whose = commands
 		}
-		return s, nil
+		return s, err // a write in place does not change the directory
 	}
 	if kind != unix.S_IFDIR && kind != unix.S_IFREG && kind != unix.S_IFLNK {
 		return nil, nil // git ignores a FIFO, a socket or a device
