@@ -444,7 +444,7 @@ func (w *walker) failed(path string, err error) error {
 		if len(path) > maxNamed {
 			path = path[:max(strings.LastIndexByte(path[:maxNamed], '/'), 0)] // or a part is a name of its own
 		}
-		w.errs = append(w.errs, fmt.Errorf("cannot look for git directories in %q: %w", w.absolute(path), err))
+		w.errs = append(w.errs, fmt.Errorf("cannot %w", &os.PathError{Op: "look for git directories in", Path: w.absolute(path), Err: err}))
 	}
 	return nil
 }

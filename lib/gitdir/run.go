@@ -301,7 +301,7 @@ func lock(state string) (unlock func(), err error) {
 		_, err = fsat.Again(func() (int, error) { return 0, unix.Flock(fd, unix.LOCK_EX) })
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot lock %q: %w", state, err)
+		return nil, fmt.Errorf("cannot %w", &os.PathError{Op: "lock", Path: state, Err: err})
 	}
 	return func() { unix.Close(fd) }, nil
 }
