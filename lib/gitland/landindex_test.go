@@ -123,6 +123,26 @@ func TestIndexOfABranchThatIsMoved(t *testing.T) {
 	}
 }
 
+// HEAD stays where the host has it if its branch in the layer does not land, and the index stays with it.
+func TestHeadOfABranchThatDoesNotLand(t *testing.T) {
+	for name, row := range map[string]struct{ command, told string }{
+		"a symbolic branch":             {"git symbolic-ref refs/heads/al refs/heads/main; git checkout -q al", `"HEAD": its branch "refs/heads/al" does not land`},
+		"the host's made symbolic":      {"git symbolic-ref refs/heads/topic refs/heads/main; git checkout -q topic; git add c; git commit -qm c c", `"HEAD": its branch "refs/heads/topic" does not land`},
+		"unborn, of a remote's name":    {"git checkout -q --orphan origin; git add c", "git would take its name"},
+		"unborn, of a file's name":      {"git checkout -q --orphan MERGE_MSG; git add c", "git would take its name"},
+		"unborn, of a reference's name": {"git checkout -q --orphan refs/heads/topic; git add c", "git would take its name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGround(t)
+			g.Sh(`repo .; git remote add origin x; git commit -q --allow-empty -m a; git branch topic HEAD; git commit -q --allow-empty -m b; echo c >c; echo s >s; git add s`)
+			l := g.mount(g.Root+"-layers", row.command)
+			assert.Contains(t, strings.Join(g.landed(l), "\n"), row.told)
+			assert.Equal(t, "refs/heads/main", g.Git(".", "symbolic-ref", "HEAD"))
+			assert.Equal(t, "s", g.Git(".", "diff", "--cached", "--name-only"))
+		})
+	}
+}
+
 func TestIndexThatIsNone(t *testing.T) {
 	dir := t.TempDir()
 	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

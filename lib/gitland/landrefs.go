@@ -103,6 +103,9 @@ func (n *landing) changes(o refs.Options) ([]refs.Change, error) {
 		if f.Broken {
 			n.out.drop("%q: %s", f.Name, f.Reason)
 		} else {
+			if f.Name != "HEAD" { // a HEAD that is none belongs to no index
+				n.refuse(f.Name)
+			}
 			n.out.stay(n.path(f.Name), "%q: %s", f.Name, f.Reason)
 		}
 	}

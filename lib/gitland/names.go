@@ -96,20 +96,29 @@ func (g *guard) hiding(host refs.Host, changes []refs.Change, stays map[string]b
 	for _, c := range changes {
 		made[c.Name] = c.New+c.Target != ""
 		gone[c.Name] = !made[c.Name] && !stays[c.Name] && !c.Moved && g.remoteOf(c.Name) == ""
-		if !made[c.Name] || c.Old+c.OldTarget != "" || c.Name == "refs/stash" {
+		ref, old := c.Name, c.Old+c.OldTarget
+		if ref == "HEAD" && c.Target != "" { // its branch may be unborn
+			has, err := refs.Has(host, c.Target)
+			if ref = c.Target; err != nil {
+				return nil, err
+			} else if !has[ref] {
+				old = ""
+			}
+		}
+		if !made[c.Name] || old != "" || ref == "refs/stash" {
 			continue
 		}
-		for _, name := range shortNames(c.Name) {
+		for _, name := range shortNames(ref) {
 			lower := strings.ToLower(name)
 			if pseudo(name) || mayBeShort(lower) || len(name) >= 4 && len(name) < g.repo.hexLen() && len(g.repo.objects.Begin(lower)) > 0 {
 				hiding[c.Name] = true
 			}
 			for _, other := range meanings(name) {
-				if other != c.Name {
+				if other != ref {
 					others[other] = append(others[other], c.Name)
 				}
 			}
-			if !strings.HasPrefix(c.Name, "refs/remotes/") && g.means(name) {
+			if !strings.HasPrefix(ref, "refs/remotes/") && g.means(name) {
 				hiding[c.Name] = true
 			}
 		}

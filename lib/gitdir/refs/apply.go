@@ -322,6 +322,9 @@ func (t *transaction) movedBack(start, now string) bool {
 // update makes or changes a ref.
 func (t *transaction) update(it *item) {
 	c := &it.Change
+	if _, stays := t.stays(it, true); stays { // then those in its way stay too
+		return
+	}
 	t.clear(c.Name)
 	l, err := t.lock(c.Name)
 	if err != nil {
@@ -329,35 +332,42 @@ func (t *transaction) update(it *item) {
 		return
 	}
 	defer t.unlock(l, c.Name)
+	now, stays := t.stays(it, false)
+	if stays {
+		return
+	}
+	if err := t.write(l, it, now); err != nil {
+		it.fail(err)
+		return
+	}
+	t.succeed(it)
+}
+
+// stays decides about a change by the host's value, and reports whether nothing is to be written. going tells
+// that refs which are about to be deleted may still be in its way.
+func (t *transaction) stays(it *item, going bool) (value, bool) {
+	c := &it.Change
 	now, err := t.read(c.Name)
 	if err == nil && now.value == (value{}) {
-		err = t.conflict(c.Name)
+		err = t.conflict(c.Name, going)
 	}
 	if err != nil {
 		it.fail(err)
-		return
+		return now.value, true
 	}
 	it.Result.Old = now.String()
 	_, symbolic := remoteHead(c.Name)
 	switch {
 	case now.value == c.newValue():
 		t.succeed(it)
-		return
 	case now.target != "" && !symbolic:
 		it.fail(fmt.Errorf("on the host it is symbolic and leads to %q", now.target))
-		return
 	case c.Target != "" && !t.exists(c.Target):
 		it.fail(fmt.Errorf("it leads to %q, which the host does not have", c.Target))
-		return
 	case c.Aside != "", c.guessed, (c.Moved || now.value != c.oldValue()) && !(now.id != "" && c.New != "" && !t.movedBack(c.start, now.id) && t.forward(now.id, c.New)):
 		t.keep(it, now.value)
-		return
 	}
-	if err := t.write(l, it, now.value); err != nil {
-		it.fail(err)
-		return
-	}
-	t.succeed(it)
+	return now.value, it.done
 }
 
 func (t *transaction) exists(name string) bool {
@@ -701,7 +711,7 @@ func (t *transaction) lock(name string) (*gitlock.Lock, error) {
 	if err == nil {
 		return l, nil
 	}
-	if other := t.conflict(name); other != nil {
+	if other := t.conflict(name, false); other != nil {
 		return nil, other
 	}
 	return nil, fmt.Errorf("cannot lock it: %w", err)
@@ -713,24 +723,32 @@ func (t *transaction) unlock(l *gitlock.Lock, name string) {
 	removeParents(t.top(name), name)
 }
 
-// conflict returns an error that names the ref of the host that blocks a new one.
-func (t *transaction) conflict(name string) error {
+// conflict returns an error that names the ref of the host that blocks a new one; with going, apart
+// from those that are about to be deleted.
+func (t *transaction) conflict(name string, going bool) error {
 	p, err := t.packed()
 	if err != nil {
 		return err
 	}
+	stays := func(other string) bool { return !going || t.pending[other] == nil }
 	for dir := path.Dir(name); strings.Contains(dir, "/"); dir = path.Dir(dir) {
-		if now, err := t.read(dir); err != nil || now.value != (value{}) {
+		if now, err := t.read(dir); (err != nil || now.value != (value{})) && stays(dir) {
 			return fmt.Errorf("the host has the ref %q", dir)
 		}
 	}
-	if other := p.below(name); other != "" && !PerWorktree(name) {
-		return fmt.Errorf("the host has the ref %q", other)
+	for other := range p.below(name) {
+		if !PerWorktree(name) && stays(other) {
+			return fmt.Errorf("the host has the ref %q", other)
+		}
 	}
 	file := t.file(name)
 	if info, err := os.Lstat(file); err == nil && info.IsDir() {
 		if removeEmpty(file); exists(file) {
-			return fmt.Errorf("the host has refs below %q", name)
+			blocked := false
+			err := t.loose(name, func(other string) { blocked = blocked || stays(other) })
+			if blocked || err != nil || !going {
+				return fmt.Errorf("the host has refs below %q", name)
+			}
 		}
 	}
 	if t.folding {
@@ -832,7 +850,7 @@ func (t *transaction) save(prefix, short, id, log, message string) (string, erro
 var errInTheWay = errors.New("another ref is in the way")
 
 func (t *transaction) saveAs(name, id, log, message string, advance bool) (bool, error) {
-	if err := t.conflict(name); err != nil {
+	if err := t.conflict(name, false); err != nil {
 		return false, errInTheWay
 	}
 	l, err := t.lock(name)

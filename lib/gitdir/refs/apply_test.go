@@ -270,8 +270,8 @@ func TestIgnoredCase(t *testing.T) {
 	assert.False(t, r.folding)
 	r.folding = true
 	tx := &transaction{reader: r}
-	require.ErrorContains(t, tx.conflict("refs/heads/foo"), `the host has the ref "refs/heads/Foo"`)
-	require.NoError(t, tx.conflict("refs/heads/new"))
+	require.ErrorContains(t, tx.conflict("refs/heads/foo", false), `the host has the ref "refs/heads/Foo"`)
+	require.NoError(t, tx.conflict("refs/heads/new", false))
 }
 
 // The log of HEAD names a branch from which it was switched only if the host keeps it and the command

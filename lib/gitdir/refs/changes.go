@@ -304,12 +304,9 @@ func (v *view) candidates() ([]string, error) {
 
 func (v *view) changes() ([]Change, error) {
 	var changes []Change
-	c, err := v.head()
+	headChange, err := v.head() // first: without HEAD nothing is deleted
 	if err != nil {
 		return nil, err
-	}
-	if c != nil {
-		changes = append(changes, *c)
 	}
 	names, err := v.candidates()
 	if err != nil {
@@ -323,6 +320,15 @@ func (v *view) changes() ([]Change, error) {
 		if c != nil {
 			changes = append(changes, *c)
 		}
+	}
+	c := headChange
+	switch {
+	case c == nil:
+		return changes, nil
+	case c.Target == "" || !v.failed[c.Target]:
+		return append([]Change{*c}, changes...), nil
+	case c.newValue() != c.oldValue():
+		v.refuse(head, "its branch %q does not land", c.Target)
 	}
 	return changes, nil
 }
@@ -388,14 +394,14 @@ func (v *view) guess(c *Change, now entry) (stale bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	was := then.get(c.Name)
-	if len(c.Log) == 0 && (was == c.New || gone && was == "" && v.covered(c.Name)) { // git leaves a whiteout where a file of the host's was
+	was, had := then.get(c.Name), v.mayHaveHad(c.Name)
+	if len(c.Log) == 0 && (was == c.New || gone && was == "" && v.hidden[c.Name]) {
 		return true, nil
 	}
 	switch {
 	case gone:
-		c.Old, c.guessed = was, was != "" || v.covered(c.Name)
-	case was == now.id && !v.covered(c.Name): // the host has packed it anew
+		c.Old, c.guessed = was, was != "" || had
+	case was == now.id && !had: // the host has packed it anew
 		c.Moved = false
 	default:
 		c.guessed = len(c.Log) == 0
@@ -403,11 +409,22 @@ func (v *view) guess(c *Change, now entry) (stale bool, err error) {
 	return false, nil
 }
 
-// covered reports whether a whiteout is at the place of a reference, or above it.
-func (v *view) covered(name string) bool {
-	for ; name != "." && !v.hidden[name]; name = path.Dir(name) {
+// mayHaveHad reports whether the host may have had a file for a reference as the command began: git leaves a
+// whiteout in its place, or above if it removes the directory too. If the file has gone since, the host's
+// directory has changed.
+func (v *view) mayHaveHad(name string) bool {
+	at := name
+	for ; at != "." && !v.hidden[at]; at = path.Dir(at) {
 	}
-	return name != "."
+	if at == name || at == "." {
+		return at == name
+	}
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if info, err := os.Lstat(v.file(dir)); err == nil && info.IsDir() {
+			return !ctime(info).Before(v.o.since(name))
+		}
+	}
+	return true
 }
 
 // packedThen returns the host's packed-refs as the commands began.

@@ -2,6 +2,7 @@ package refs
 
 import (
 	"fmt"
+	"iter"
 	"sort"
 	"strings"
 )
@@ -146,16 +147,17 @@ func (p packed) get(name string) string {
 	return ""
 }
 
-// below returns a ref whose name begins with name and a slash, or "".
-func (p packed) below(name string) string {
-	at := p.find(name + "/")
-	if at == len(p.refs) {
-		return ""
+// below yields the refs whose names begin with name and a slash.
+func (p packed) below(name string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for rest := p.refs[p.find(name+"/"):]; rest != ""; {
+			record := p.first(rest)
+			if found := p.name(record); !strings.HasPrefix(found, name+"/") || !yield(found) {
+				return
+			}
+			rest = rest[len(record):]
+		}
 	}
-	if found := p.name(p.first(p.refs[at:])); strings.HasPrefix(found, name+"/") {
-		return found
-	}
-	return ""
 }
 
 // each calls fn for each ref in the order of names, until it returns false.

@@ -388,7 +388,7 @@ func (t *transaction) moveHead(it *item, items []*item, before string) {
 func (t *transaction) born(c *Change, items []*item) (kept bool, err error) {
 	branch := c.Target
 	if now, err := t.read(branch); branch != "" && branch != c.OldTarget && err == nil && now.value == (value{}) {
-		if err := t.conflict(branch); err != nil {
+		if err := t.conflict(branch, true); err != nil {
 			return false, err
 		}
 	}
@@ -425,8 +425,13 @@ func (t *transaction) writeHead(l *gitlock.Lock, it *item, now, want value, befo
 	}
 	if t.written(head, from, after) {
 		entries = nil
-	} else if entries == nil && after != "" && (before != after || now != want) {
-		entries = []LogEntry{t.summary(before, after, "")}
+	} else if entries == nil {
+		if err := t.keepLeft(it); err != nil {
+			return err
+		}
+		if after != "" && (before != after || now != want) {
+			entries = []LogEntry{t.summary(before, after, "")}
+		}
 	}
 	if err := t.appendLog(head, entries); err != nil {
 		return err
@@ -438,4 +443,15 @@ func (t *transaction) writeHead(l *gitlock.Lock, it *item, now, want value, befo
 		return err
 	}
 	return l.Replace(want.content(), time.Time{})
+}
+
+// keepLeft keeps the commits of a detached HEAD that the command has left, if the log of HEAD does not land:
+// it leads from or to another commit than the host's.
+func (t *transaction) keepLeft(it *item) (err error) {
+	for _, e := range it.Change.Log {
+		if err == nil && strings.HasPrefix(e.Message, "checkout: moving from "+e.Old+" ") && t.kind(e.Old) == "commit" && t.clean(e.Old) && !t.held("", e.Old) {
+			it.Trash, err = t.trash(head, e.Old, "")
+		}
+	}
+	return err
 }
