@@ -135,6 +135,16 @@ func TestChecksAsTheProjectsOwner(t *testing.T) {
 	assert.Regexp(t, fmt.Sprintf(`(?m)^user    .*uid %d%s$`, os.Getuid(), want), got.Stdout)
 }
 
+// What a check writes is its own, also with the options of a trial.
+func TestACheckIsNoTrial(t *testing.T) {
+	b, _ := checkBox(t)
+	for _, options := range [][]string{{"--trial"}, {"--session", "s", "--trial"}} {
+		_, status := checked(t, b, options...)
+		assert.Zero(t, status, options)
+	}
+	assert.NoDirExists(t, b.Home+"/.cache/pikuri/workspace-s")
+}
+
 // fakeBwrap writes a script that is used as bwrap. It answers questions about
 // itself as the real one does.
 func fakeBwrap(t *testing.T, b *clitest.Box, script string) *clitest.Box {
