@@ -128,6 +128,41 @@ func TestKeysOfTheTerminal(t *testing.T) {
 	s.wait(t, "ready:")
 }
 
+// A key's signal goes to the script around pk-bwrap too, as without it.
+func TestKeysReachTheScriptAround(t *testing.T) {
+	s := newShell(t)
+	s.Script(t, s.Project+"/script", `for i in 1 2; do pk-bwrap -- `+untilKilled+`1; echo "af""ter"; done`+"\n")
+	s.typed(t, "./script\n")
+	s.wait(t, "begun")
+	s.typed(t, "\x1a")
+	s.wait(t, "Stopped")
+	s.wait(t, "ready:")
+	s.typed(t, "fg\n")
+	s.wait(t, "again")
+	s.typed(t, "\x03")
+	require.NotContains(t, s.wait(t, "ready:"), "after")
+	require.Equal(t, "130\n", s.run(t, "echo $?"))
+}
+
+// Of two on one terminal, one has it, and neither takes the modes of the other for the caller's.
+func TestTwoOnOneTerminal(t *testing.T) {
+	s := newShell(t)
+	before := s.run(t, "stty -g")
+	s.Script(t, s.Project+"/two", `rm -f up first second; mkfifo up first second
+		pk-bwrap -- sh -c 'echo >up; read x <first' </dev/tty & first=$!
+		read x <up
+		pk-bwrap -- sh -c 'echo >up; read x <second' </dev/tty & second=$!
+		read x <up
+		for f in $1 $2; do echo >$f; eval wait \$$f || exit; done
+		echo all en""ded`+"\n")
+	for _, ends := range []string{"first second", "second first"} {
+		s.typed(t, "./two "+ends+"\n")
+		s.wait(t, "all ended")
+		s.wait(t, "ready:")
+		require.Equal(t, before, s.run(t, "stty -g"), ends)
+	}
+}
+
 // A shell sends no signal to a running job that it puts into the foreground.
 func TestJobThatComesToTheForeground(t *testing.T) {
 	s := newShell(t)
@@ -256,6 +291,16 @@ func TestOutputOnATerminal(t *testing.T) {
 	s.wait(t, "begun")
 	s.typed(t, "within\n\x04")
 	s.wait(t, "within\r\nready:")
+}
+
+// A terminal may take no output for a while, as over a network. Nothing tells when it is long enough.
+func TestTerminalThatPauses(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	s.typed(t, "pk-bwrap -- sh -c 'seq 100000; echo last'\n")
+	time.Sleep(5 * time.Second / 2)
+	s.wait(t, "100000\r\nlast\r\n")
+	s.wait(t, "ready:")
 }
 
 // A command whose input is no terminal has the caller's as its output, and can lock it and

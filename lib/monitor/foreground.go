@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"fmt"
 	"os"
 	"os/signal"
 	"runtime"
@@ -76,8 +77,10 @@ func (f *Foreground) Terminal(apart bool) []int {
 	return nil
 }
 
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(numberOf(f), unix.TCGETS)
+func isTerminal(f *os.File) bool { return isTerminalFD(numberOf(f)) }
+
+func isTerminalFD(fd int) bool {
+	_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	return err == nil
 }
 
@@ -87,8 +90,8 @@ func isTerminal(f *os.File) bool {
 func (f *Foreground) Run(s *Sandbox) (status int, death syscall.Signal, ran bool) {
 	<-f.listens // then no change of the terminal is missed
 	if s.master != nil {
-		f.screen = newScreen(s, f.streams, func() { f.suspend(s) }, func() { f.follow(s) })
-		defer f.screen.close() // here, while the sandbox's terminal is open
+		f.screen = newScreen(s, f.streams, func() { f.suspend(s, true) }, func() { f.follow(s) })
+		defer func() { f.screen.close(f.signals) }() // here, while the sandbox's terminal is open
 	}
 	for {
 		select {
@@ -129,7 +132,7 @@ func (f *Foreground) pass(s *Sandbox, sig syscall.Signal) {
 			f.screen.resize()
 		}
 	case unix.SIGTSTP:
-		f.suspend(s)
+		f.suspend(s, false)
 	case unix.SIGCONT:
 		if f.screen != nil {
 			f.screen.resume()
@@ -141,12 +144,12 @@ func (f *Foreground) pass(s *Sandbox, sig syscall.Signal) {
 	}
 }
 
-// suspend stops the command, and then this process, as the terminal would have
-// done. SIGTSTP would not stop a process group that is orphaned.
-func (f *Foreground) suspend(s *Sandbox) {
+// suspend stops the command, and then this process; for a key with those around it, as the terminal
+// would have done. SIGTSTP would not stop a process group that is orphaned.
+func (f *Foreground) suspend(s *Sandbox, typed bool) {
 	f.stopping.Lock()
 	defer f.stopping.Unlock()
-	f.stop(s)
+	f.stop(s, typed)
 }
 
 // follow stops this process if the command has stopped itself.
@@ -154,14 +157,17 @@ func (f *Foreground) follow(s *Sandbox) {
 	f.stopping.Lock()
 	defer f.stopping.Unlock()
 	if s.stopped() {
-		f.stop(s)
+		f.stop(s, false)
 	}
 }
 
-func (f *Foreground) stop(s *Sandbox) {
+func (f *Foreground) stop(s *Sandbox, typed bool) {
 	s.Stop()
 	if f.screen != nil {
 		f.screen.suspend()
+	}
+	if typed {
+		signalOthers(unix.SIGTSTP)
 	}
 	raise(unix.SIGTSTP)
 	if f.screen != nil {
@@ -173,15 +179,29 @@ func (f *Foreground) stop(s *Sandbox) {
 // raise has a signal's default effect on this process. signal.Reset does not: the
 // runtime keeps its handler, which ignores SIGTSTP and SIGUSR1.
 func raise(sig syscall.Signal) {
+	// A signal to this thread takes effect before the call returns.
+	withAction(sig, byDefault, func() { _ = unix.Tgkill(os.Getpid(), unix.Gettid(), sig) })
+}
+
+// signalOthers sends a signal to the other processes of this process's group: to the script or make around it, as
+// the terminal does for a key.
+func signalOthers(sig syscall.Signal) {
+	withAction(sig, ignore, func() { _ = unix.Kill(0, sig) })
+}
+
+// Values of SIG_DFL and SIG_IGN.
+const byDefault, ignore = 0, 1
+
+// withAction calls fn while a signal has an action.
+func withAction(sig syscall.Signal, action uint64, fn func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var byDefault, old [4]uint64 // struct sigaction of the kernel; zero is SIG_DFL
+	now, old := [4]uint64{action}, [4]uint64{} // struct sigaction of the kernel
 	setAction := func(action, old *[4]uint64) {
 		_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(action)), uintptr(unsafe.Pointer(old)), 8, 0, 0)
 	}
-	setAction(&byDefault, &old)
-	// A signal to this thread takes effect before the call returns.
-	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), sig)
+	setAction(&now, &old)
+	fn()
 	setAction(&old, nil)
 }
 
@@ -244,7 +264,7 @@ func Die(sig syscall.Signal) {
 type savedStream struct {
 	fd     int
 	flags  int
-	modes  *unix.Termios // nil: it is not a terminal
+	modes  *unix.Termios // nil: it is not a terminal, or not ours
 	alone  int           // no process may open it (TIOCEXCL)
 	broken bool
 }
@@ -258,10 +278,34 @@ func saveStream(f *os.File) savedStream {
 	var err error
 	s.flags, err = unix.FcntlInt(uintptr(s.fd), unix.F_GETFL, 0)
 	s.broken = err != nil
-	if s.modes, _ = unix.IoctlGetTermios(s.fd, unix.TCGETS); s.modes != nil {
+	lock, ours := claim(s.fd)
+	defer unix.Close(lock)
+	if s.modes, _ = unix.IoctlGetTermios(s.fd, unix.TCGETS); s.modes != nil && ours {
 		s.alone, _ = unix.IoctlGetInt(s.fd, unix.TIOCGEXCL)
+	} else {
+		s.modes = nil
 	}
 	return s
+}
+
+// claim takes a terminal for as long as lock is open. It is not ours if another monitor has it in raw mode: its modes
+// are not the caller's then. A terminal that cannot be opened again has no lock (-1).
+func claim(terminal int) (lock int, ours bool) {
+	const ptys = 136 // the first major number of pseudo-terminals (devices.txt of the kernel)
+	path := fmt.Sprintf("/proc/self/fd/%d", terminal)
+	if dev, err := unix.IoctlGetUint32(terminal, unix.TIOCGDEV); err == nil && unix.Major(uint64(dev)) == ptys {
+		path = fmt.Sprintf("/dev/pts/%d", unix.Minor(uint64(dev))) // terminal may be /dev/tty
+	}
+	lock, err := unix.Open(path, unix.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil || !isTerminalFD(lock) {
+		unix.Close(lock)
+		return -1, true
+	}
+	if unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB) == unix.EWOULDBLOCK {
+		unix.Close(lock)
+		return -1, false
+	}
+	return lock, true
 }
 
 // restore changes nothing that is as it was: a process in the background would be
@@ -283,7 +327,9 @@ func (s savedStream) restore() {
 	if mayChange(s.fd) {
 		_ = unix.IoctlSetInt(s.fd, unix.TCXONC, tcoon) // the command may have stopped its output
 	}
-	if now, err := unix.IoctlGetTermios(s.fd, unix.TCGETS); err == nil && *now != *s.modes && mayChange(s.fd) {
+	lock, ours := claim(s.fd)
+	defer unix.Close(lock)
+	if now, err := unix.IoctlGetTermios(s.fd, unix.TCGETS); err == nil && *now != *s.modes && mayChange(s.fd) && ours {
 		_ = unix.IoctlSetTermios(s.fd, unix.TCSETSW, s.modes)
 	}
 }

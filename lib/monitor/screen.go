@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,12 +25,14 @@ type screen struct {
 	looks     atomic.Int32 // left, for a command that stops itself
 	typed     atomic.Int32 // the last signal whose key the caller typed
 
-	mu     sync.Mutex
-	active bool // input is relayed
-	rests  bool // until resume
-	raw    bool
-	wake   [2]int // a pipe: look again whether input is relayed
-	done   chan struct{}
+	mu      sync.Mutex
+	active  bool // input is relayed
+	rests   bool // until resume
+	raw     bool
+	claimed bool
+	lock    int    // of the caller's terminal, or -1
+	wake    [2]int // a pipe: look again whether input is relayed
+	done    chan struct{}
 }
 
 // newScreen begins to relay. suspend is called when the caller types the key that
@@ -112,6 +115,11 @@ func (c *screen) activate() {
 	if c.in < 0 || c.active || !inForeground(c.in) {
 		return
 	}
+	if !c.claimed {
+		if c.lock, c.claimed = claim(c.in); !c.claimed {
+			return // as in the background
+		}
+	}
 	c.active = true
 	if c.modes == nil { // before, they may be those in which a shell reads a line
 		c.adopt(c.in)
@@ -141,21 +149,35 @@ func (c *screen) cook() {
 		c.raw = false
 		_ = unix.IoctlSetTermios(c.in, unix.TCSETSW, c.modes)
 	}
+	if c.claimed {
+		unix.Close(c.lock)
+		c.claimed = false
+	}
 }
 
 func (c *screen) poke() { _, _ = unix.Write(c.wake[1], []byte{0}) }
 
-// close shows the last of the output, and gives the caller's terminal back.
-func (c *screen) close() {
-	select {
-	case <-c.done:
-	case <-time.After(drainTime): // the caller does not read
+// close shows the last of the output, and gives the caller's terminal back. If the terminal takes no output, it
+// waits for that as the command would, or for a signal.
+func (c *screen) close(signals <-chan os.Signal) {
+	var late <-chan time.Time
+	for shown := false; !shown; {
+		select {
+		case <-c.done:
+			shown = true
+		case <-late:
+			shown = true
+		case sig := <-signals:
+			if slices.Contains([]os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}, sig) && late == nil {
+				late = time.After(drainTime)
+			}
+		}
 	}
 	c.idle.Stop()
 	c.suspend()
 }
 
-// drainTime bounds the wait for a terminal that takes no output.
+// drainTime bounds the wait after a signal.
 const drainTime = 2 * time.Second
 
 // show copies output until the sandbox has ended.
@@ -258,9 +280,9 @@ func (c *screen) enter(keys []byte) {
 		}
 		switch key {
 		case modes.Cc[unix.VINTR]:
-			c.typed.Store(int32(unix.SIGINT))
+			c.interrupt(unix.SIGINT)
 		case modes.Cc[unix.VQUIT]:
-			c.typed.Store(int32(unix.SIGQUIT))
+			c.interrupt(unix.SIGQUIT)
 		default:
 			writeAll(c.master, keys[:i])
 			c.onSuspend()
@@ -269,6 +291,12 @@ func (c *screen) enter(keys []byte) {
 		}
 	}
 	writeAll(c.master, keys)
+}
+
+// interrupt notes the signal of a key, and sends it to the processes around this one.
+func (c *screen) interrupt(sig syscall.Signal) {
+	c.typed.Store(int32(sig))
+	signalOthers(sig)
 }
 
 func writeAll(fd int, data []byte) {
