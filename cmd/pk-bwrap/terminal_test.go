@@ -148,11 +148,11 @@ func TestKeysReachTheScriptAround(t *testing.T) {
 func TestTwoOnOneTerminal(t *testing.T) {
 	s := newShell(t)
 	before := s.run(t, "stty -g")
-	s.Script(t, s.Project+"/two", `rm -f up first second; mkfifo up first second
-		pk-bwrap -- sh -c 'echo >up; read x <first' </dev/tty & first=$!
-		read x <up
-		pk-bwrap -- sh -c 'echo >up; read x <second' </dev/tty & second=$!
-		read x <up
+	s.Script(t, s.Project+"/two", `rm -f a b first second; mkfifo a b first second
+		pk-bwrap -- sh -c 'echo >a; read x <first' </dev/tty & first=$!
+		read x <a
+		pk-bwrap -- sh -c 'echo >b; read x <second' </dev/tty & second=$!
+		read x <b
 		for f in $1 $2; do echo >$f; eval wait \$$f || exit; done
 		echo all en""ded`+"\n")
 	for _, ends := range []string{"first second", "second first"} {
@@ -297,9 +297,9 @@ func TestOutputOnATerminal(t *testing.T) {
 func TestTerminalThatPauses(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
-	s.typed(t, "pk-bwrap -- sh -c 'seq 100000; echo last'\n")
+	s.typed(t, "pk-bwrap -- sh -c 'seq 5000; echo last'\n")
 	time.Sleep(5 * time.Second / 2)
-	s.wait(t, "100000\r\nlast\r\n")
+	s.wait(t, "5000\r\nlast\r\n")
 	s.wait(t, "ready:")
 }
 
