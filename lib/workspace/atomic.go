@@ -224,7 +224,15 @@ func (f *atomicFile) publish() error {
 			return err
 		}
 	}
-	return f.rename()
+	if err := f.rename(); err != nil || old != nil {
+		return err
+	}
+	f.temp = ""
+	st, err := statFile(f.file)
+	if err != nil {
+		return err
+	}
+	return f.w.confirm(f.p.dir, f.p.name, st)
 }
 
 // resemble gives a new file or directory a mode, and the owner, the ACL and the user's attributes

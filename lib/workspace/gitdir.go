@@ -1,8 +1,12 @@
 package workspace
 
 import (
+	"os"
+	"path/filepath"
+
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitplace"
 )
 
@@ -27,6 +31,47 @@ func refuseInside(where string, has func(string) (bool, error)) error {
 		return errGitDir
 	}
 	return err
+}
+
+// confirm asks again about an entry that has just been made in an open directory, and removes it if it is
+// refused: another process may have moved the directory meanwhile, or made it a git directory but for
+// this entry. Of several the last one sees what all have made. Without /proc it does nothing.
+func (w *LocalWorkspace) confirm(dir int, name string, st *unix.Stat_t) error {
+	err := w.refusesNow(dir, name, st.Mode&unix.S_IFMT != unix.S_IFDIR)
+	if err == nil || !fsat.Names(dir, name, st) {
+		return err
+	}
+	if unix.Unlinkat(dir, name, 0) == unix.EISDIR {
+		_ = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	}
+	return err
+}
+
+// refusesNow refuses a name in an open directory, at the path that the directory has now. It asks the guards if
+// asks is set: directories are made for a file whose rule does not name them.
+func (w *LocalWorkspace) refusesNow(dir int, name string, asks bool) error {
+	if len(w.guards) == 0 && w.conf.gitDirs {
+		return nil
+	}
+	top, err := os.Readlink(fsat.Path(w.tree.fd))
+	if err != nil {
+		return nil
+	}
+	now, err := os.Readlink(fsat.Path(dir))
+	if err != nil {
+		return nil
+	}
+	if !fsat.Within(now, top) {
+		return ErrRaced
+	}
+	where, err := filepath.Rel(top, filepath.Join(now, name))
+	if err != nil {
+		return err
+	}
+	if err := w.refuseGitDir(where, where); err != nil || !asks {
+		return err
+	}
+	return w.ask(Access{Path: where, Write: true})
 }
 
 // has reports whether a file or a link is at a path without links.

@@ -355,7 +355,16 @@ func (s *swap) create() error {
 	if err == unix.EEXIST {
 		err = ErrChanged
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if s.next.Kind == KindLink {
+		if err := unix.Fstatat(s.p.dir, s.p.name, &s.made, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
+		}
+	}
+	s.temp = ""
+	return s.w.confirm(s.p.dir, s.p.name, &s.made)
 }
 
 // replace exchanges old for the new entry.

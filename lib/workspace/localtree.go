@@ -2,7 +2,9 @@ package workspace
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"io/fs"
 	"iter"
 	"slices"
@@ -255,10 +257,31 @@ func (w *LocalWorkspace) rename(ctx context.Context, from, to string) error {
 	if err := moveTo(src, dst, isDir); err != nil {
 		return err
 	}
+	err = w.refusesNow(dst.dir, dst.name, true)
+	if err == nil && isDir && len(w.guards) > 0 { // something may have come into it meanwhile
+		err = w.survey(ctx, dst, func(below string) error { return w.ask(Access{Path: join(dst.path, below), Write: true}) })
+	}
+	if err != nil {
+		return w.moveBack(src, dst, err)
+	}
 	if w.conf.sync {
 		return errors.Join(syncDir(dst.dir), syncDir(src.dir))
 	}
 	return nil
+}
+
+// moveBack undoes a rename after a failure. If its old name has been taken meanwhile, it gets another one.
+func (w *LocalWorkspace) moveBack(src, dst *place, failure error) error {
+	if fsat.RenameFresh(dst.dir, dst.name, src.dir, src.name) == nil {
+		return failure
+	}
+	name := src.name + ".pk-kept-" + rand.Text()[:8]
+	if err := fsat.RenameFresh(dst.dir, dst.name, src.dir, name); err != nil {
+		return errors.Join(failure, err)
+	}
+	e := failed("", "", failure).(*Error)
+	e.Detail = fmt.Sprintf("it is kept as %q", join(parent(src.path), name))
+	return e
 }
 
 // toMove locates a file to be moved. The file must be readable where it is, since it may
@@ -323,7 +346,7 @@ func whatIsThere(dst *place) error {
 }
 
 // mayMoveTree asks about every entry in a directory to be moved, under its old and its
-// new name. A process that adds a file later could write that file anyway.
+// new name.
 func (w *LocalWorkspace) mayMoveTree(ctx context.Context, src, dst *place) error {
 	if len(w.guards) == 0 {
 		return nil

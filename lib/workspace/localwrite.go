@@ -144,7 +144,17 @@ func (w *LocalWorkspace) makeFile(p *place, flags int, opts WriteOptions) (int, 
 	if err == unix.EEXIST && !opts.Exclusive {
 		err = errRaced // another process was faster
 	}
-	if err == nil && opts.Sync {
+	if err != nil {
+		return fd, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fd, err
+	}
+	if err := w.confirm(p.dir, p.name, &st); err != nil {
+		return fd, err
+	}
+	if opts.Sync {
 		err = syncDir(p.dir)
 	}
 	return fd, err
@@ -182,7 +192,8 @@ func (w *LocalWorkspace) makeParents(p *place, sync bool) error {
 		if err != nil && err != unix.EEXIST {
 			return err
 		}
-		if err == nil && sync {
+		isNew := err == nil
+		if isNew && sync {
 			if err := syncDir(p.dir); err != nil {
 				return err
 			}
@@ -190,6 +201,15 @@ func (w *LocalWorkspace) makeParents(p *place, sync bool) error {
 		fd, err := w.openBelow(p.dir, name, unix.O_PATH|unix.O_DIRECTORY)
 		if err == unix.ELOOP || err == unix.ENOENT || err == unix.ENOTDIR {
 			return errRaced
+		}
+		if err == nil && isNew {
+			var st unix.Stat_t
+			if err = unix.Fstat(fd, &st); err == nil {
+				err = w.confirm(p.dir, name, &st)
+			}
+			if err != nil {
+				unix.Close(fd)
+			}
 		}
 		if err != nil {
 			return err

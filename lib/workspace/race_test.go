@@ -306,3 +306,67 @@ func TestSwapsLeadNobodyOut(t *testing.T) {
 		})
 	}
 }
+
+// Each of several calls at once is refused, or what it makes is no git directory, and no file of a rule, together
+// with what the others make.
+func TestWhatSeveralMakeTogether(t *testing.T) {
+	allowed := func(t *testing.T, root string) workspace.Workspace {
+		return scope(t, must[*workspace.LocalWorkspace](t)(workspace.NewLocalWorkspace(root)), workspace.WithAllowWrite("**"), workspace.WithMandatoryDeny("denied/f"))
+	}
+	write := func(path string, ws func(context.Context, workspace.Workspace, string) error) func(workspace.Workspace) error {
+		return func(w workspace.Workspace) error { return ws(t.Context(), w, path) }
+	}
+	atomically := func(ctx context.Context, w workspace.Workspace, path string) error {
+		return workspace.AtomicWrite(ctx, w, path, nil)
+	}
+	inPlace := func(ctx context.Context, w workspace.Workspace, path string) error { return w.Write(ctx, path, nil) }
+	mkdir := func(ctx context.Context, w workspace.Workspace, path string) error { return workspace.Mkdir(ctx, w, path) }
+	rename := func(from, to string) func(workspace.Workspace) error {
+		return func(w workspace.Workspace) error { return w.Rename(t.Context(), from, to) }
+	}
+	for name, row := range map[string]struct {
+		first, second func(workspace.Workspace) error
+		never         []string // all of these
+	}{
+		"directories of a repository":      {write("d/objects", mkdir), write("d/refs", mkdir), []string{"d/HEAD", "d/objects", "d/refs"}},
+		"a repository with files":          {write("d/objects/x", inPlace), write("d/refs/x", atomically), []string{"d/HEAD", "d/objects", "d/refs"}},
+		"a repository, renamed":            {rename("o", "d/objects"), write("d/refs", mkdir), []string{"d/HEAD", "d/objects", "d/refs"}},
+		"a directory that moves":           {rename("x", "denied"), write("x/f", inPlace), []string{"denied/f"}},
+		"a directory that moves, atomic":   {rename("x", "denied"), write("x/f", atomically), []string{"denied/f"}},
+		"a directory that moves, two deep": {rename("x", "denied"), rename("g", "x/f"), []string{"denied/f"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			one, other := allowed(t, root), allowed(t, root)
+			both := 0
+			for range 300 {
+				require.NoError(t, os.MkdirAll(root+"/d", 0o755))
+				require.NoError(t, os.WriteFile(root+"/d/HEAD", nil, 0o644))
+				require.NoError(t, os.MkdirAll(root+"/o", 0o755))
+				require.NoError(t, os.MkdirAll(root+"/x/many/deep", 0o755))
+				require.NoError(t, os.WriteFile(root+"/g", nil, 0o644))
+				var group sync.WaitGroup
+				var first, second error
+				group.Go(func() { first = row.first(one) })
+				group.Go(func() { second = row.second(other) })
+				group.Wait()
+				if first == nil && second == nil {
+					both++
+				}
+				has := 0
+				for _, name := range row.never {
+					if _, err := os.Lstat(root + "/" + name); err == nil {
+						has++
+					}
+				}
+				require.NotEqual(t, len(row.never), has, "%v, %v", first, second)
+				entries, err := os.ReadDir(root)
+				require.NoError(t, err)
+				for _, e := range entries {
+					require.NoError(t, os.RemoveAll(root+"/"+e.Name()))
+				}
+			}
+			t.Logf("both in %d of 300 rounds", both)
+		})
+	}
+}
