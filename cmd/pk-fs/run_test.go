@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -38,3 +40,16 @@ func TestNamesOnATerminal(t *testing.T) {
 }
 
 func TestScripts(t *testing.T) { clitest.Scripts(t) }
+
+// A patch that is cut at a limit would be another one.
+func TestPatchThatIsTooLong(t *testing.T) {
+	dir := t.TempDir()
+	patch := "--- /dev/null\n+++ b/one\n@@ -0,0 +1 @@\n+1\n--- /dev/null\n+++ b/two\n@@ -0,0 +1 @@\n+" + strings.Repeat("2", maxText)
+	require.NoError(t, os.WriteFile(dir+"/patch", []byte(patch), 0o600))
+	for name, args := range map[string][]string{"standard input": {"patch"}, dir + "/patch": {"patch", "--from", dir + "/patch"}} {
+		cmd := exec.Command(filepath.Join(clitest.Bin(t), "pk-fs"), args...)
+		cmd.Dir, cmd.Stdin = dir, strings.NewReader(patch)
+		assert.Equal(t, clitest.Outcome{Status: 1, Stderr: fmt.Sprintf("pk-fs: cannot read %q: it is longer than 64 MiB\n", name)}, clitest.Finish(t, cmd))
+	}
+	assert.NoFileExists(t, dir+"/one")
+}

@@ -50,30 +50,35 @@ func (f *textFlag) options(name string) []cli.Option {
 	}
 }
 
-// maxText bounds a text that pk-fs reads whole. A text of this length is too long for a
-// file.
-const maxText = 64<<20 + 1
+// maxText bounds a text that pk-fs reads whole, in bytes.
+const maxText = 64 << 20
 
 // read returns the text.
 func (f *textFlag) read(w *work) (string, error) {
+	var text strings.Builder
+	name := f.file
 	switch f.file {
 	case "":
 		return f.text, nil
 	case "-":
-		var text strings.Builder
-		_, err := w.take(&text, maxText)
-		return text.String(), err
+		name = "standard input"
+		if _, err := w.take(&text, maxText+1); err != nil {
+			return "", err
+		}
+	default:
+		file, err := os.Open(f.file)
+		if err == nil {
+			defer file.Close()
+			_, err = io.Copy(&text, io.LimitReader(file, maxText+1))
+		}
+		if err != nil {
+			return "", fmt.Errorf("cannot read %q: %w", f.file, cause(err))
+		}
 	}
-	file, err := os.Open(f.file)
-	if err != nil {
-		return "", fmt.Errorf("cannot read %q: %w", f.file, cause(err))
+	if text.Len() > maxText { // half of a patch would be another one
+		return "", fmt.Errorf("cannot read %q: it is longer than %d MiB", name, maxText>>20)
 	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxText))
-	if err != nil {
-		return "", fmt.Errorf("cannot read %q: %w", f.file, cause(err))
-	}
-	return string(text), nil
+	return text.String(), nil
 }
 
 // check refuses an edit without an old or a new text.

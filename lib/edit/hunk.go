@@ -75,11 +75,13 @@ type target struct {
 	tries   int          // of an index, for all hunks
 }
 
-// fit is how strictly a line is compared. It never depends on the end of a line.
+// fit is how strictly a line is compared. Only the first depends on the end of a line, on its CR: the last line
+// may have none.
 type fit int
 
 const (
-	exact fit = iota
+	withCR fit = iota
+	exact
 	blanks
 	dashes
 	words
@@ -89,6 +91,8 @@ const (
 // of returns the text that lines which are the same have in common.
 func (f fit) of(line string) string {
 	switch f {
+	case withCR:
+		return strings.TrimSuffix(line, "\n")
 	case blanks:
 		return strings.TrimRight(line, " \t\r\n")
 	case dashes:
@@ -125,12 +129,15 @@ func (t *target) locate(h hunk, lenient bool) (int, *HunkError) {
 	if len(old) == 0 {
 		return t.insertion(h, from)
 	}
-	if h.at > 0 && t.fits(max(h.at-1+t.moved, t.at), old, exact) && !h.atEnd {
-		return max(h.at-1+t.moved, t.at), nil
+	strictest := []fit{withCR}
+	switch {
+	case lenient:
+		strictest = []fit{exact, blanks, dashes}
+	case t.end == "\r\n":
+		strictest = []fit{exact}
 	}
-	strictest := []fit{exact}
-	if lenient {
-		strictest = append(strictest, blanks, dashes)
+	if h.at > 0 && t.fits(max(h.at-1+t.moved, t.at), old, strictest[0]) && !h.atEnd {
+		return max(h.at-1+t.moved, t.at), nil
 	}
 	for _, f := range strictest {
 		var places []int
@@ -150,6 +157,9 @@ func (t *target) locate(h hunk, lenient bool) (int, *HunkError) {
 			}
 			return 0, &HunkError{Lines: places}
 		}
+	}
+	if strictest[0] == withCR && len(t.find(from, old, exact, 1)) > 0 {
+		return 0, &HunkError{Why: "its lines are there with other ends: CR LF in place of LF, or the reverse"}
 	}
 	return 0, &HunkError{Why: fmt.Sprintf("its lines are not there, the first of which is %q", trimEnd(old[0]))}
 }

@@ -85,6 +85,10 @@ func TestPatch(t *testing.T) {
 		{"no newline at the end", "--- n\n+++ n\n@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+c\n\\ No newline at end of file\n", "n", "a\nc", ""},
 		{"CRLF, given as LF", "--- crlf\n+++ crlf\n@@ -1,2 +1,3 @@\n a\n+x\n b\n", "crlf", "a\r\nx\r\nb\r\n", ""},
 		{"CRLF, given as it is", "--- crlf\n+++ crlf\n@@ -1,2 +1,2 @@\n a\r\n-b\r\n+c\n", "crlf", "a\r\nc\n", ""},
+		{"hunk with CRLF, of a file with LF", "--- a\n+++ a\n@@ -1 +1,2 @@\n 1\r\n+x\r\n", "", "", `cannot patch "a": hunk 1: its lines are there with other ends: CR LF in place of LF, or the reverse`},
+		{"LF, of a file with both", "--- mixed\n+++ mixed\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n", "", "", `cannot patch "mixed": hunk 1: its lines are there with other ends: CR LF in place of LF, or the reverse`},
+		{"both, of a file with both", "--- mixed\n+++ mixed\n@@ -1,2 +1,2 @@\n a\r\n-b\n+c\n", "mixed", "a\r\nc\n", ""},
+		{"to LF, of a file with LF", "--- a\n+++ a\n@@ -1 +1 @@\n-1\r\n+1\n", "", "", `cannot patch "a": hunk 1: its lines are there with other ends: CR LF in place of LF, or the reverse`},
 		{"all of it with CRLF, of a file with LF", "--- a\r\n+++ a\r\n@@ -1 +1,2 @@\r\n 1\r\n+x\r\n", "a", "1\nx\n2\n3\n4\n5\n6\n7\n8\n9\n", ""},
 		{"lines that are not there", "--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n 1\n-x\n+y\n", "", "", `cannot patch "a": hunk 1: its lines are not there, the first of which is "1"`},
 		{"in several places", "--- t\n+++ t\n@@ -9 +9 @@\n-x\n+y\n", "", "", `cannot patch "t": hunk 1 fits in several places: lines 1, 3, 5`},
@@ -131,7 +135,7 @@ func TestPatch(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			ws, dir := open(t)
 			for name, text := range map[string]string{
-				"a": "1\n2\n3\n4\n5\n6\n7\n8\n9\n", "crlf": "a\r\nb\r\n", "e": "a\n\nb\n", "n": "a\nb", "t": "x\n-\nx\n-\nx\n", "w": "a  \nb\t\n", "dash": "a \u2013 \u2018b\u2019\n",
+				"a": "1\n2\n3\n4\n5\n6\n7\n8\n9\n", "crlf": "a\r\nb\r\n", "mixed": "a\r\nb\n", "e": "a\n\nb\n", "n": "a\nb", "t": "x\n-\nx\n-\nx\n", "w": "a  \nb\t\n", "dash": "a \u2013 \u2018b\u2019\n",
 			} {
 				require.NoError(t, os.WriteFile(dir+"/"+name, []byte(text), 0o644))
 			}

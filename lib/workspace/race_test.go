@@ -320,7 +320,9 @@ func TestWhatSeveralMakeTogether(t *testing.T) {
 		return workspace.AtomicWrite(ctx, w, path, nil)
 	}
 	inPlace := func(ctx context.Context, w workspace.Workspace, path string) error { return w.Write(ctx, path, nil) }
-	mkdir := func(ctx context.Context, w workspace.Workspace, path string) error { return workspace.Mkdir(ctx, w, path) }
+	mkdir := func(ctx context.Context, w workspace.Workspace, path string) error {
+		return workspace.Mkdir(ctx, w, path)
+	}
 	rename := func(from, to string) func(workspace.Workspace) error {
 		return func(w workspace.Workspace) error { return w.Rename(t.Context(), from, to) }
 	}
