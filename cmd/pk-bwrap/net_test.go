@@ -587,7 +587,7 @@ func TestNetworkOptions(t *testing.T) {
 		options []string
 		said    string
 	}{
-		{"hosts without allow", []string{"--allow-host", "a.test"}, "--allow-host needs --net allow"},
+		{"hosts without allow", []string{"--net", "host", "--allow-host", "a.test"}, "--allow-host needs --net allow"},
 		{"allow without hosts", []string{"--net", "allow"}, "--net allow needs --allow-host NAME, or --allow-host-from FILE"},
 		{"ports of the host's network", []string{"--publish", "80"}, "--publish and --connect need --net none or --net allow"},
 		{"a port both ways", []string{"--net", "none", "--publish", "80", "--connect", "80"}, "port 80 is in --publish and in --connect"},
@@ -609,7 +609,7 @@ func TestNetworkOptions(t *testing.T) {
 			assert.Contains(t, got.Stderr, row.said)
 		})
 	}
-	for _, options := range [][]string{append(allow("a.test"), "--require", "net-allow"), {"--net", "none", "--require", "net-allow,network"}} {
+	for _, options := range [][]string{append(allow("a.test"), "--require", "net-allow"), {"--allow-host", "a.test", "--require", "net-allow"}, {"--net", "none", "--require", "net-allow,network"}} {
 		got := b.Run(t, "pk-bwrap", append(options, "--", "true")...)
 		assert.Equal(t, 0, got.Status, got.Stderr)
 	}

@@ -28,7 +28,7 @@ func SweepLists(state string, old func(path string) bool) error {
 			case strings.HasPrefix(e.Name(), listPrefix) && old(path):
 				errs = append(errs, sweepList(state, path))
 			case (strings.HasPrefix(e.Name(), LinksPrefix) || strings.HasPrefix(e.Name(), SubmodulesPrefix)) && old(path) && !ofRepository(path), strings.HasPrefix(e.Name(), "linked-"): // these are an earlier version's
-				errs = append(errs, os.Remove(path))
+				errs = append(errs, unlessAbsent(os.Remove(path))) // another sweep has
 			}
 		}
 	}
@@ -65,5 +65,5 @@ func sweepList(state, path string) error {
 	if err != nil || slices.ContainsFunc(notes, func(n note) bool { return listFile(state, n.root) == path }) {
 		return err
 	}
-	return os.Remove(path)
+	return unlessAbsent(os.Remove(path))
 }

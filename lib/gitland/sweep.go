@@ -62,7 +62,10 @@ func sweepLayer(state, name string, discard bool) (place string, err error) {
 	}
 	defer dir.Close()
 	e := fsat.Eraser{Opener: fsat.Kernel()}
-	return "", e.Remove(int(dir.Fd()), name)
+	if err := e.Remove(int(dir.Fd()), name); !fsat.Absent(err) { // another sweep has
+		return "", err
+	}
+	return "", nil
 }
 
 // HasObjects reports whether a layer has objects, which stay only with something that needs

@@ -1,6 +1,9 @@
 package gitland
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -34,4 +37,28 @@ func TestSweepKeepsCommits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Of several sweeps at once each removes what the others have left.
+func TestSweepsAtOnce(t *testing.T) {
+	state := t.TempDir()
+	for i := range 200 {
+		require.NoError(t, os.MkdirAll(fmt.Sprintf("%s/git-%d/base/refs/heads", state, i), 0o755))
+		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/git-%d/lock", state, i), nil, 0o644))
+		require.NoError(t, os.MkdirAll(state+"/lists", 0o755))
+		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/lists/list-%d", state, i), nil, 0o644))
+	}
+	errs := make(chan error)
+	for range 8 {
+		go func() {
+			_, err := Sweep(state, 0, false)
+			errs <- err
+		}()
+	}
+	for range 8 {
+		assert.NoError(t, <-errs)
+	}
+	left, err := filepath.Glob(state + "/*/*")
+	require.NoError(t, err)
+	assert.Empty(t, left)
 }

@@ -55,6 +55,9 @@ func port(dst *[]uint16, long string) cli.Option {
 // network is the network that the options allow, or nil for the host's or none.
 func (o *Options) network(ctx *cli.Context) (*gate.Config, error) {
 	ports := len(o.publish)+len(o.connect) > 0
+	if o.net == "" && len(o.allowHosts) > 0 {
+		o.net = netAllow
+	}
 	switch {
 	case o.net != netAllow && len(o.allowHosts) > 0:
 		return nil, cli.Invalid(errors.New("--allow-host needs --net allow"))

@@ -145,6 +145,9 @@ func (e *Eraser) empty(dir, depth int, at *step) bool {
 	all := true
 	for e.ended == nil {
 		entries, err := Next(dir)
+		if err == unix.ENOENT { // another process has removed the directory
+			return all
+		}
 		if err != nil {
 			return e.failed(at, fmt.Errorf("cannot list it: %w", err))
 		}
