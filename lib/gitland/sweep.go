@@ -46,7 +46,10 @@ func Sweep(state string, olderThan time.Duration, discard bool) (kept []string, 
 // sweepLayer returns the host's git directory.
 func sweepLayer(state, name string, discard bool) (place string, err error) {
 	l := &Layer{Layer: overlay.Layer{Dir: filepath.Join(state, name)}}
-	if err := l.OpenLock(); err != nil {
+	switch err := l.OpenLock(); {
+	case fsat.Absent(err): // another sweep has removed it
+		return "", nil
+	case err != nil:
 		return "", err
 	}
 	defer l.CloseLock()
@@ -62,7 +65,7 @@ func sweepLayer(state, name string, discard bool) (place string, err error) {
 	}
 	defer dir.Close()
 	e := fsat.Eraser{Opener: fsat.Kernel()}
-	if err := e.Remove(int(dir.Fd()), name); !fsat.Absent(err) { // another sweep has
+	if err := e.Remove(int(dir.Fd()), name); !fsat.Absent(err) {
 		return "", err
 	}
 	return "", nil
