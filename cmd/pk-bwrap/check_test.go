@@ -139,8 +139,8 @@ func TestChecksAsTheProjectsOwner(t *testing.T) {
 func TestACheckIsNoTrial(t *testing.T) {
 	b, _ := checkBox(t)
 	for _, options := range [][]string{{"--trial"}, {"--session", "s", "--trial"}} {
-		_, status := checked(t, b, options...)
-		assert.Zero(t, status, options)
+		verdicts, status := checked(t, b, options...)
+		assert.Zero(t, status, "%v: %+v", options, verdicts)
 	}
 	assert.NoDirExists(t, b.Home+"/.cache/pikuri/workspace-s")
 }

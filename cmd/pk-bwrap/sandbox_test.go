@@ -727,6 +727,21 @@ func realBwrap(t *testing.T, b *clitest.Box) []byte {
 	return nil
 }
 
+// A command in another project is not told of a root that a command has closed.
+func TestARootThatIsClosed(t *testing.T) {
+	b := clitest.NewBox(t)
+	closed := b.Project
+	t.Cleanup(func() { _ = os.Chmod(closed, 0o755) })
+	got := b.Run(t, "pk-bwrap", "--", "sh", "-c", "mkdir sub; git init -q sub; chmod 0 .")
+	assert.Zero(t, got.Status, got.Stderr)
+	assert.Contains(t, got.Stderr, "works in the sandbox alone")
+	b.Project = filepath.Dir(closed) + "/open"
+	b.Mkdir(t, b.Project)
+	assert.Equal(t, clitest.Outcome{}, b.Run(t, "pk-bwrap", "--", "true"))
+	require.NoError(t, os.Chmod(closed, 0o755))
+	assert.NoDirExists(t, closed+"/sub/.git")
+}
+
 // A script around bwrap stays, and holds what bwrap was given.
 func TestBwrapWithinAScript(t *testing.T) {
 	b := clitest.NewBox(t)

@@ -222,6 +222,11 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 		}
 		l.fd = fd
 	}
+	if sweeps && unix.Faccessat(l.fd, ".", unix.R_OK|unix.X_OK, 0) == unix.EACCES { // the command has closed it
+		if err := l.allow(l.fd); err != nil {
+			return nil, err
+		}
+	}
 	l.walked = refs.Now().UnixNano()
 	w := &walker{List: l, sweeps: sweeps, depth: depth, now: l.walked, old: l.dirs, spots: map[string][]spot{}, known: l.known(), skip: map[string]bool{}, gits: map[[2]uint64]bool{}}
 	before := l.spots
