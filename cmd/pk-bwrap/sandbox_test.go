@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -455,6 +456,22 @@ func TestInsideASandbox(t *testing.T) {
 	got = b.Run(t, "pk-bwrap", append([]string{"--allow-nested"}, nested...)...)
 	assert.Equal(t, 0, got.Status, got.Stderr)
 	assert.Empty(t, got.Stdout)
+
+	// The outer sandbox has a layer over the git directory.
+	out, err := exec.Command("git", "init", "-q", b.Project).CombinedOutput()
+	require.NoError(t, err, string(out))
+	nested = append(nested[:len(nested)-6], "--", "sh", "-c", "echo >.git/hooks/post-commit; git -c user.name=n -c user.email=e commit -q --allow-empty -m in")
+	got = b.Run(t, "pk-bwrap", append([]string{"--allow-nested"}, nested...)...)
+	assert.Equal(t, 125, got.Status)
+	assert.Contains(t, got.Stderr, "hint: inside another sandbox of pk, which protects it already, add --no-protect\n")
+	nested = slices.Insert(nested, slices.Index(nested, "--no-toolchains"), "--no-protect")
+	got = b.Run(t, "pk-bwrap", append([]string{"--allow-nested"}, nested...)...)
+	assert.Equal(t, 0, got.Status, got.Stderr)
+	assert.Contains(t, got.Stderr, ".git/hooks")
+	out, err = exec.Command("git", "-C", b.Project, "log", "--format=%s").CombinedOutput()
+	require.NoError(t, err, string(out))
+	assert.Equal(t, "in\n", string(out))
+	assert.NoFileExists(t, b.Project+"/.git/hooks/post-commit")
 }
 
 // Masks apply in an overlay, whose inodes are not the host's.

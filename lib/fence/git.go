@@ -268,6 +268,9 @@ func (f *Fence) gitIn(root string) ([]gitdir.Repo, error) {
 		_, err := os.Lstat("/" + path)
 		return err == nil, nil
 	})
+	if in && err == nil && !slices.ContainsFunc(f.Roots, func(r confine.Root) bool { return r.Path == root }) {
+		return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect %q: it is a mount of its own", root), Advice: "inside another sandbox of pk, which protects it already, add --no-protect"}
+	}
 	if in && err == nil {
 		advice := "name the work tree"
 		if around, ok := gitconfig.Around(root); ok && around.WorkTree == root {
