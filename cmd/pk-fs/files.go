@@ -235,8 +235,8 @@ func (w *work) copy(verb string, from, to *operand) error {
 	return w.failed(verb, to.typed, out.Close())
 }
 
-// move renames within a root. From one root to another a file is copied and then
-// removed, as mv(1) does between file systems; a directory is refused.
+// mv renames within a root. From one root to another a file is copied and then
+// removed, as mv(1) does between file systems, if it has not changed since; a directory is refused.
 func (w *work) mv() error { return w.move(w.args[0], w.args[1]) }
 
 func (w *work) move(src, dst string) error {
@@ -260,10 +260,32 @@ func (w *work) move(src, dst string) error {
 	if from.root == to.root {
 		return w.failedTo("mv", src, dst, from.Rename(ctx, from.path, to.path))
 	}
-	if err := w.copy("mv", from, to); err != nil {
+	old, err := workspace.EntryOf(ctx, from.Workspace, from.path)
+	switch {
+	case err != nil:
+		return w.failed("mv", src, err)
+	case old.Kind == workspace.KindLink:
+		err = w.moveLink(ctx, old, to)
+	default:
+		err = w.copy("mv", from, to)
+	}
+	if err != nil {
 		return err
 	}
-	return w.failed("mv", src, from.Delete(ctx, from.path))
+	return w.failed("mv", src, workspace.Swap(ctx, from.Workspace, from.path, old, workspace.Entry{}, nil))
+}
+
+// moveLink puts a link itself at a place of another root.
+func (w *work) moveLink(ctx context.Context, link workspace.Entry, to *operand) error {
+	there, err := workspace.EntryOf(ctx, to.Workspace, to.path)
+	switch {
+	case err != nil:
+	case there.Kind == workspace.KindDir:
+		err = &workspace.Error{Err: workspace.ErrIsDir}
+	default:
+		err = workspace.Swap(ctx, to.Workspace, to.path, there, link, nil)
+	}
+	return w.failed("mv", to.typed, err)
 }
 
 func (w *work) rm() error {
