@@ -278,12 +278,14 @@ func saveStream(f *os.File) savedStream {
 	var err error
 	s.flags, err = unix.FcntlInt(uintptr(s.fd), unix.F_GETFL, 0)
 	s.broken = err != nil
+	if !isTerminal(f) {
+		return s
+	}
 	lock, ours := claim(s.fd)
 	defer unix.Close(lock)
-	if s.modes, _ = unix.IoctlGetTermios(s.fd, unix.TCGETS); s.modes != nil && ours {
+	if ours {
+		s.modes, _ = unix.IoctlGetTermios(s.fd, unix.TCGETS)
 		s.alone, _ = unix.IoctlGetInt(s.fd, unix.TIOCGEXCL)
-	} else {
-		s.modes = nil
 	}
 	return s
 }

@@ -304,7 +304,7 @@ func (v *view) candidates() ([]string, error) {
 
 func (v *view) changes() ([]Change, error) {
 	var changes []Change
-	headChange, err := v.head() // first: without HEAD nothing is deleted
+	h, err := v.head() // first: without HEAD nothing is deleted
 	if err != nil {
 		return nil, err
 	}
@@ -321,14 +321,12 @@ func (v *view) changes() ([]Change, error) {
 			changes = append(changes, *c)
 		}
 	}
-	c := headChange
 	switch {
-	case c == nil:
-		return changes, nil
-	case c.Target == "" || !v.failed[c.Target]:
-		return append([]Change{*c}, changes...), nil
-	case c.newValue() != c.oldValue():
-		v.refuse(head, "its branch %q does not land", c.Target)
+	case h == nil:
+	case h.Target == "" || !v.failed[h.Target]:
+		changes = slices.Insert(changes, 0, *h)
+	case h.newValue() != h.oldValue():
+		v.refuse(head, "its branch %q does not land", h.Target)
 	}
 	return changes, nil
 }
