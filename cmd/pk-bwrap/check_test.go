@@ -135,7 +135,7 @@ func TestChecksAsTheProjectsOwner(t *testing.T) {
 	assert.Regexp(t, fmt.Sprintf(`(?m)^user    .*uid %d%s$`, os.Getuid(), want), got.Stdout)
 }
 
-// What a check writes is its own, also with the options of a trial.
+// A check removes its files, also with the options of a trial.
 func TestACheckIsNoTrial(t *testing.T) {
 	b, _ := checkBox(t)
 	for _, options := range [][]string{{"--trial"}, {"--session", "s", "--trial"}} {

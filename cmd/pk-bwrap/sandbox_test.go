@@ -759,7 +759,7 @@ func TestARootThatIsClosed(t *testing.T) {
 	assert.NoDirExists(t, closed+"/sub/.git")
 }
 
-// A script around bwrap stays, and holds what bwrap was given.
+// The process of a script around bwrap stays, and holds bwrap's sockets open.
 func TestBwrapWithinAScript(t *testing.T) {
 	b := clitest.NewBox(t)
 	script := filepath.Dir(b.Project) + "/script"

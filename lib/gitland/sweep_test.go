@@ -39,7 +39,7 @@ func TestSweepKeepsCommits(t *testing.T) {
 	}
 }
 
-// Of several sweeps at once each removes what the others have left.
+// Sweeps at once do not fail over each other's removals.
 func TestSweepsAtOnce(t *testing.T) {
 	state := t.TempDir()
 	for i := range 200 {

@@ -35,7 +35,7 @@ func refuseInside(where string, has func(string) (bool, error)) error {
 
 // confirm asks again about an entry that has just been made in an open directory, and removes it if it is
 // refused: another process may have moved the directory meanwhile, or made it a git directory but for
-// this entry. Of several the last one sees what all have made. Without /proc it does nothing.
+// this entry. The last of several processes sees all that they have made. Without /proc it does nothing.
 func (w *LocalWorkspace) confirm(dir int, name string, st *unix.Stat_t) error {
 	err := w.refusesNow(dir, name, st.Mode&unix.S_IFMT != unix.S_IFDIR)
 	if err == nil || !fsat.Names(dir, name, st) {

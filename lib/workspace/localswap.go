@@ -592,9 +592,12 @@ func (w *LocalWorkspace) settle(ctx context.Context, dir int, where string, swap
 // otherwise the entry would be lost.
 func (w *LocalWorkspace) keep(dir int, aside string) (string, error) {
 	_, _, target, _ := parseSwapName(aside)
-	name := target + ".pk-kept-" + rand.Text()[:8]
+	name := keptName(target)
 	return name, fsat.RenameFresh(dir, aside, dir, name)
 }
+
+// keptName is a visible name beside another one.
+func keptName(name string) string { return name + ".pk-kept-" + rand.Text()[:8] }
 
 // Recover cleans up after a killed Swap in a directory.
 func (w *LocalWorkspace) Recover(ctx context.Context, path string) (kept []string, err error) {

@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -259,7 +258,7 @@ func (w *LocalWorkspace) rename(ctx context.Context, from, to string) error {
 	}
 	err = w.refusesNow(dst.dir, dst.name, true)
 	if err == nil && isDir && len(w.guards) > 0 { // something may have come into it meanwhile
-		err = w.survey(ctx, dst, func(below string) error { return w.ask(Access{Path: join(dst.path, below), Write: true}) })
+		err = ignoreMissing(w.survey(ctx, dst, func(below string) error { return w.ask(Access{Path: join(dst.path, below), Write: true}) }))
 	}
 	if err != nil {
 		return w.moveBack(src, dst, err)
@@ -275,9 +274,12 @@ func (w *LocalWorkspace) moveBack(src, dst *place, failure error) error {
 	if fsat.RenameFresh(dst.dir, dst.name, src.dir, src.name) == nil {
 		return failure
 	}
-	name := src.name + ".pk-kept-" + rand.Text()[:8]
+	name := keptName(src.name)
 	if err := fsat.RenameFresh(dst.dir, dst.name, src.dir, name); err != nil {
 		return errors.Join(failure, err)
+	}
+	if failure == errRaced {
+		failure = ErrRaced // it is not where another try would look
 	}
 	e := failed("", "", failure).(*Error)
 	e.Detail = fmt.Sprintf("it is kept as %q", join(parent(src.path), name))

@@ -362,6 +362,9 @@ func TestWhatSeveralMakeTogether(t *testing.T) {
 					}
 				}
 				require.NotEqual(t, len(row.never), has, "%v, %v", first, second)
+				kept, err := filepath.Glob(root + "/*/many/deep")
+				require.NoError(t, err)
+				require.Len(t, kept, 1, "nothing is lost: %v, %v", first, second)
 				entries, err := os.ReadDir(root)
 				require.NoError(t, err)
 				for _, e := range entries {

@@ -22,7 +22,7 @@ func (o *Options) Owner() (uid, gid int) {
 
 // Stage replaces the project that the options name by one made for a check. It adds
 // a second writable root beside it, in which .git is a link. bwrap must not follow that
-// link to a protected path behind it. A check is no trial: what it writes is its own, and goes.
+// link to a protected path behind it. A check is no trial: it removes its files.
 func (o *Options) Stage(project, second string) {
 	o.Trial = false
 	o.ProjectRoot = project

@@ -723,8 +723,8 @@ func (t *transaction) unlock(l *gitlock.Lock, name string) {
 	removeParents(t.top(name), name)
 }
 
-// conflict returns an error that names the ref of the host that blocks a new one; with going, apart
-// from those that are about to be deleted.
+// conflict returns an error that names the ref of the host that blocks a new one. With going, a ref that is
+// about to be deleted blocks none.
 func (t *transaction) conflict(name string, going bool) error {
 	p, err := t.packed()
 	if err != nil {
