@@ -199,6 +199,36 @@ func TestStashInAMovedDirectory(t *testing.T) {
 	assert.NoFileExists(t, g.Project+"/.vscode/tasks.json")
 }
 
+// A stash may remove a directory, or move it where no protected name can be: what is in it on the host moves along.
+func TestStashThatRemovesADirectory(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for _, c := range []struct {
+		name, change string
+		lands        bool
+	}{
+		{"removed", `rm -r y`, true},
+		{"removed, and a new file elsewhere", `git rm -qr y; echo n >x/n; git add x`, true},
+		{"moved", `git mv y x/z`, true},
+		{"moved below the same name", `git mv y/in x/in`, true},
+		{"moved to where a protected name can be", `mkdir .vscode; git mv y/in/a .vscode/a; git mv y/in/b x`, false},
+		{"moved to the top", `git mv y/in/a y/in/b .`, false},
+		{"moved to the top, with a directory that stays below", `git mv y/in .`, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.host(t, g.Project, `mkdir -p x y/in; seq 30 >y/in/a; seq 40 >y/in/b; seq 50 >x/x; git add .; git commit -qm dirs`)
+			got := g.fence(t, c.change+`; git stash -q`)
+			assert.Equal(t, !c.lands, strings.Contains(got.Stderr, "one side has moved a directory"), got.Stderr)
+			list := g.host(t, g.Project, `git stash list`)
+			assert.Equal(t, c.lands, list != "", list)
+			if c.lands {
+				g.fence(t, `git stash pop -q && test ! -e y/in/a`)
+			}
+		})
+	}
+}
+
 // A stash fits all work trees; a list has no commit that moves a directory, and HEAD moves to
 // none that does not fit, also while a command runs; a rebase resets no branch to less.
 func TestWhatIsStillToBeApplied(t *testing.T) {
@@ -495,6 +525,17 @@ func TestChangesThatDependOnOthers(t *testing.T) {
 			assert.Equal(t, c.want, g.host(t, g.Project, c.next))
 		})
 	}
+}
+
+// A branch that the host cannot have beside its own hides that one from no later command.
+func TestBranchInTheWayOfTheHosts(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	const refused = `git update-ref refs/heads/evil $(git commit-tree -p main -m x $( (git ls-tree main; printf '100644 blob %s\tHEAD\n' $(git rev-parse main:a.txt)) | git mktree))`
+	got := g.fence(t, refused+`; git checkout -q --detach; git branch -q -D main; git branch main/x; git symbolic-ref HEAD refs/heads/evil`)
+	assert.Contains(t, got.Stderr, `"refs/heads/main/x" does not land: the host has the ref "refs/heads/main"; the command's is "refs/pk/`)
+	g.fence(t, `git commit -q --allow-empty -m next`)
+	assert.Equal(t, "next\n", g.host(t, g.Project, "git log -1 --format=%s main"))
 }
 
 // A command that leaves a branch may delete or rename it.

@@ -209,8 +209,10 @@ func (n *landing) stateOptions() state.Options {
 		HexLen: n.repo.hexLen(), Kind: n.repo.objects.Kind, Whole: func(short string) string { return n.repo.wholeID(n.host, short) },
 		Exists:  func(id string) bool { return n.repo.objects.Has(id) && n.clean(n.repo, id) },
 		Fetched: n.guard().fetched,
-		Pick:    func(id string, back bool) bool { return n.guard().mayPick(id, math.MaxInt, back, n.after) },
-		Branch:  leadsTo(n.repo.valueAt(n.host, n.rel, n.out)),
+		Pick: func(id string, back bool) bool {
+			return n.guard().mayPick(id, math.MaxInt, back, n.after, n.guard().movesDir)
+		},
+		Branch: leadsTo(n.repo.valueAt(n.host, n.rel, n.out)),
 		Follows: func(id string, rebase bool) bool {
 			from := resets
 			if rebase {

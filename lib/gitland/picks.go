@@ -8,6 +8,7 @@ import (
 
 	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/internal/fsat"
 )
 
 // stashed returns why a stash must not land, or "". Commits of the host's own stash are known.
@@ -25,7 +26,7 @@ func (g *guard) stashed(c *refs.Change, heads map[string]string) (string, error)
 		}
 		may, others := false, true
 		for git, head := range heads {
-			if slices.Contains(g.layer.GitDirs, git) && g.mayPick(e.New, 2, false, head) { // the third parent has untracked files
+			if slices.Contains(g.layer.GitDirs, git) && g.mayPick(e.New, 2, false, head, g.mayCarry) { // the third parent has untracked files
 				may = true
 			} else {
 				others = others && g.lacksNone(e.New, head)
@@ -47,7 +48,7 @@ func (g *guard) lacksNone(stash, head string) bool {
 	}
 	one, err := g.repo.look(head)
 	other, failed := g.repo.look(c.up[0])
-	return err == nil && failed == nil && !g.lacksIn(one.tree, other.tree, "") && !g.movesDir(c.up[0], stash, head)
+	return err == nil && failed == nil && !g.lacksIn(one.tree, other.tree, "") && !g.mayCarry(c.up[0], stash, head)
 }
 
 // lacksIn reports whether a directory has a protected file that another one has not; "" has none.
@@ -87,8 +88,8 @@ func (g *guard) lacksIn(tree, other, dir string) bool {
 // has a protected file that the parent has not, git takes it for another file of the parent
 // that was renamed, if their contents are alike, and changes it as the commit changes the
 // other. And if one side has moved all of a directory, git moves new files of the other side
-// there, too. Since others may follow, no commit removes a directory.
-func (g *guard) mayPick(id string, parents int, back bool, head string) bool {
+// there, too: moves reports whether it may do that.
+func (g *guard) mayPick(id string, parents int, back bool, head string, moves func(base, id, head string) bool) bool {
 	if why, err := g.commit(id); why != "" || err != nil {
 		return false
 	}
@@ -101,29 +102,22 @@ func (g *guard) mayPick(id string, parents int, back bool, head string) bool {
 		if back {
 			from, to = id, up
 		}
-		return !g.alike(up, head) || g.movesDir(from, to, head) || g.removesDir(from, to)
+		return !g.alike(up, head) || moves(from, to, head)
 	})
 }
 
-// movesDir reports whether git may find, from a base on, that one of two commits has moved a
-// directory in which the other has changed something.
-func (g *guard) movesDir(base, a, b string) bool {
+// movesDir is for a commit to which others follow, which may complete what it begins: it reports whether the
+// commit removes a directory, or one of it and HEAD has moved one in which the other has changed something.
+func (g *guard) movesDir(base, id, head string) bool {
 	var trees [3]string
-	for i, id := range []string{base, a, b} {
+	for i, id := range []string{base, id, head} {
 		c, err := g.repo.look(id)
 		if err != nil {
 			return true
 		}
 		trees[i] = c.tree
 	}
-	return g.movesIn(trees[0], trees[1], trees[2], 0)
-}
-
-// removesDir reports whether a commit lacks a directory that another has.
-func (g *guard) removesDir(base, id string) bool {
-	one, err := g.repo.look(base)
-	other, failed := g.repo.look(id)
-	return err != nil || failed != nil || g.removesIn(one.tree, other.tree, 0)
+	return g.movesIn(trees[0], trees[1], trees[2], 0) || g.removesIn(trees[0], trees[1], 0)
 }
 
 func (g *guard) removesIn(base, tree string, depth int) bool {
@@ -140,6 +134,90 @@ func (g *guard) removesIn(base, tree string, depth int) bool {
 		}
 	}
 	return false
+}
+
+// maxMoves bounds how many pairs of directories are looked at.
+const maxMoves = 100_000
+
+// mayCarry is for a stash. It reports whether git, when it applies the stash to a HEAD or to a later one, may
+// carry a new file of one to a protected name, since the other has moved its directory there.
+func (g *guard) mayCarry(base, stash, head string) bool {
+	one, ok := g.moves(base, stash)
+	other, known := g.moves(base, head)
+	return !ok || !known || g.moved(one, nil) || g.moved(other, one.filled)
+}
+
+// moves are the directories that a commit has no more, and those in which it has a new file.
+type moves struct{ gone, filled map[string]bool }
+
+// moved reports whether git may find that a directory has moved to a place that has protected names. The other
+// side has new files in some directories; nil stands for all. Git takes what both paths end in for unmoved.
+func (g *guard) moved(m moves, filled map[string]bool) bool {
+	for from := range m.gone {
+		for to := range m.filled {
+			for from != "." && to != "." && filepath.Base(from) == filepath.Base(to) {
+				from, to = filepath.Dir(from), filepath.Dir(to)
+			}
+			if to != "." && !g.protects(to) {
+				continue
+			}
+			if filled == nil || from == "." {
+				return true
+			}
+			for dir := range filled {
+				if fsat.Within(dir, from) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// moves compares a commit with a base. It reports whether it could.
+func (g *guard) moves(base, id string) (m moves, ok bool) {
+	one, err := g.repo.look(base)
+	other, failed := g.repo.look(id)
+	m = moves{map[string]bool{}, map[string]bool{}}
+	ok = err == nil && failed == nil && g.movesBelow(one.tree, other.tree, ".", m)
+	return m, ok && len(m.gone)*len(m.filled) <= maxMoves
+}
+
+func (g *guard) movesBelow(base, tree, dir string, m moves) bool {
+	if base == tree {
+		return true
+	}
+	files, below := map[string]bool{}, map[string][2]string{}
+	for i, id := range []string{base, tree} {
+		if id == "" {
+			continue
+		}
+		list, err := g.tree(id)
+		if err != nil || g.budget < 0 || len(dir) > maxCheckout {
+			return false
+		}
+		for _, e := range list {
+			switch ids := below[e.Name]; {
+			case e.Mode == unix.S_IFDIR:
+				ids[i] = e.ID
+				below[e.Name] = ids
+			case i == 0:
+				files[e.Name] = true
+			case !files[e.Name]:
+				m.filled[dir] = true
+			}
+		}
+	}
+	for name, ids := range below {
+		file := filepath.Join(dir, name)
+		if ids[1] == "" {
+			m.gone[file] = true
+		}
+		if !g.movesBelow(ids[0], ids[1], file, m) {
+			return false
+		}
+	}
+	return true
 }
 
 // dirs returns the directories in a directory.

@@ -52,7 +52,7 @@ func (n *landing) cannotGoOn(git string, changed []state.Difference, head string
 			if len(id) < n.repo.hexLen() {
 				id = n.repo.wholeID(n.repo.refs(git), id)
 			}
-			if !n.guard().mayPick(id, math.MaxInt, back, head) {
+			if !n.guard().mayPick(id, math.MaxInt, back, head, n.guard().movesDir) {
 				return op
 			}
 		}

@@ -328,7 +328,7 @@ func (t *transaction) update(it *item) {
 	t.clear(c.Name)
 	l, err := t.lock(c.Name)
 	if err != nil {
-		it.fail(err)
+		t.refuse(it, err)
 		return
 	}
 	defer t.unlock(l, c.Name)
@@ -352,7 +352,7 @@ func (t *transaction) stays(it *item, going bool) (value, bool) {
 		err = t.conflict(c.Name, going)
 	}
 	if err != nil {
-		it.fail(err)
+		t.refuse(it, err)
 		return now.value, true
 	}
 	it.Result.Old = now.String()
@@ -368,6 +368,17 @@ func (t *transaction) stays(it *item, going bool) (value, bool) {
 		t.keep(it, now.value)
 	}
 	return now.value, it.done
+}
+
+// refuse decides about a ref that cannot be made now. If one that the host keeps is in its way, it is kept apart: in
+// the layer it would hide that one from the next commands.
+func (t *transaction) refuse(it *item, err error) {
+	if other, stays := errors.AsType[inTheWay](t.conflict(it.Change.Name, true)); stays {
+		it.Change.Aside, it.Result.Aside = other.Error(), other.Error()
+		t.keep(it, value{})
+	} else {
+		it.fail(err)
+	}
 }
 
 func (t *transaction) exists(name string) bool {
@@ -723,22 +734,22 @@ func (t *transaction) unlock(l *gitlock.Lock, name string) {
 	removeParents(t.top(name), name)
 }
 
-// conflict returns an error that names the ref of the host that blocks a new one. With going, a ref that is
-// about to be deleted blocks none.
+// conflict returns an inTheWay that names the ref of the host that blocks a new one. With going, one that is
+// still to be deleted does not.
 func (t *transaction) conflict(name string, going bool) error {
 	p, err := t.packed()
 	if err != nil {
 		return err
 	}
-	stays := func(other string) bool { return !going || t.pending[other] == nil }
+	stays := func(other string) bool { return !going || t.pending[other] == nil || t.pending[other].done }
 	for dir := path.Dir(name); strings.Contains(dir, "/"); dir = path.Dir(dir) {
 		if now, err := t.read(dir); (err != nil || now.value != (value{})) && stays(dir) {
-			return fmt.Errorf("the host has the ref %q", dir)
+			return inTheWay(fmt.Sprintf("the host has the ref %q", dir))
 		}
 	}
 	for other := range p.below(name) {
 		if !PerWorktree(name) && stays(other) {
-			return fmt.Errorf("the host has the ref %q", other)
+			return inTheWay(fmt.Sprintf("the host has the ref %q", other))
 		}
 	}
 	file := t.file(name)
@@ -747,7 +758,7 @@ func (t *transaction) conflict(name string, going bool) error {
 			blocked := false
 			err := t.loose(name, func(other string) { blocked = blocked || stays(other) })
 			if blocked || err != nil || !going {
-				return fmt.Errorf("the host has refs below %q", name)
+				return inTheWay(fmt.Sprintf("the host has refs below %q", name))
 			}
 		}
 	}
@@ -768,7 +779,7 @@ func (t *transaction) otherCase(name string, p packed) error {
 	var found error
 	p.each(func(other, _ string) bool {
 		if other != name && strings.EqualFold(other, name) {
-			found = fmt.Errorf("the host has the ref %q, and its file system ignores case", other)
+			found = inTheWay(fmt.Sprintf("the host has the ref %q, and its file system ignores case", other))
 		}
 		return found == nil
 	})
@@ -834,7 +845,7 @@ func (t *transaction) save(prefix, short, id, log, message string) (string, erro
 			continue
 		}
 		ok, err := t.saveAs(name, id, log, message, advance)
-		if err == errInTheWay {
+		if _, blocked := errors.AsType[inTheWay](err); blocked {
 			if strings.Contains(short, "/") { // a ref "a" was kept where now "a/b" should be, or the other way round
 				return t.save(prefix, strings.ReplaceAll(short, "/", "-"), id, log, message)
 			}
@@ -847,11 +858,14 @@ func (t *transaction) save(prefix, short, id, log, message string) (string, erro
 	return "", fmt.Errorf("%q has too many refs of this name", prefix)
 }
 
-var errInTheWay = errors.New("another ref is in the way")
+// inTheWay says which ref of the host keeps another one from being made.
+type inTheWay string
+
+func (e inTheWay) Error() string { return string(e) }
 
 func (t *transaction) saveAs(name, id, log, message string, advance bool) (bool, error) {
 	if err := t.conflict(name, false); err != nil {
-		return false, errInTheWay
+		return false, err
 	}
 	l, err := t.lock(name)
 	if err != nil {

@@ -62,7 +62,7 @@ func TestHostileLayers(t *testing.T) {
 		{"heads removed", layer{"refs/heads": "0"}, []string{"landed refs/heads/a/b", "landed refs/heads/main", "landed refs/heads/old"}},
 		{"a file where the host has refs", layer{"refs/heads/a": "C\n"}, []string{"landed refs/heads/a", "landed refs/heads/a/b"}},
 		{"a directory where the host has a ref", layer{"refs/heads/old/x": "C\n"}, []string{"landed refs/heads/old", "landed refs/heads/old/x"}},
-		{"a packed ref in the way", layer{"refs/tags/v1/x": "C\n"}, []string{`refused refs/tags/v1/x: the host has the ref "refs/tags/v1"`}},
+		{"a packed ref in the way", layer{"refs/tags/v1/x": "C\n"}, []string{"kept refs/tags/v1/x as refs/pk/s1/tags/v1/x"}},
 		{"packed-refs a link", layer{"packed-refs": "->/etc/passwd", "refs/heads/old": "0"}, []string{"refused packed-refs: it is a symbolic link"}},
 		{"packed-refs with nonsense", layer{"packed-refs": "C refs/heads/x\nfoo\n", "refs/heads/old": "0"}, []string{"refused packed-refs: it has a line*"}},
 		{"packed-refs with a name twice", layer{"packed-refs": "C refs/heads/x\nC refs/heads/x\n"}, []string{"refused packed-refs: it names*"}},
