@@ -38,7 +38,7 @@ func (w *WorkspaceFlags) loadProject() (project, error) {
 	}
 	var st unix.Stat_t
 	name := filepath.Join(root.Place, projectFile)
-	if _, err := os.Lstat(name); os.IsNotExist(err) || unix.Stat(root.Place, &st) != nil {
+	if _, err := os.Lstat(name); os.IsNotExist(err) || unix.Stat(root.Place, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return project{}, nil
 	}
 	p, text, err := loadPolicy(name, projects)

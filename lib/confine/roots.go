@@ -78,6 +78,7 @@ func (e *RootError) Hint() string { return e.hint }
 var (
 	ErrDenied = errors.New("it is a system directory or a home")
 	ErrNoName = errors.New("it has no name")
+	ErrNoCWD  = errors.New("the current directory has been removed")
 	ErrNoRoot = errors.New("it is not the path of a root")
 )
 
@@ -122,6 +123,8 @@ func (c claim) failed(err error) error {
 		e.hint = "name an existing directory"
 	case errors.Is(err, unix.ENOENT) && strings.HasPrefix(c.name, "~"):
 		e.hint = "a shell replaces ~ only without quotes, and at the beginning of a word"
+	case errors.Is(err, ErrNoCWD):
+		e.hint = "cd to a directory that is there, or name the project with -C"
 	case errors.Is(err, unix.ENOENT):
 		e.hint = "make it first, or name an existing directory"
 	}
@@ -141,6 +144,9 @@ func absolute(name string) (string, error) {
 		return name, nil
 	}
 	cwd, err := unix.Getwd()
+	if errors.Is(err, unix.ENOENT) {
+		return "", ErrNoCWD
+	}
 	if err != nil {
 		return "", err
 	}

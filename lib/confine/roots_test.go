@@ -63,6 +63,18 @@ func TestRootsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
+// A shell stays in a directory that was removed.
+func TestCurrentDirectoryThatIsGone(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	require.NoError(t, os.Remove(dir))
+	_, err := Open(Config{ProjectRoot: ".", Home: "/nonesuch"})
+	require.ErrorIs(t, err, ErrNoCWD)
+	failed, _ := errors.AsType[*RootError](err)
+	assert.Equal(t, "cd to a directory that is there, or name the project with -C", failed.Hint())
+	require.NoError(t, os.Mkdir(dir, 0o755)) // for the clean-up
+}
+
 func TestDeniedRoots(t *testing.T) {
 	base := confinetest.Tree(t, "real/", "link => real")
 	for _, row := range []struct {
