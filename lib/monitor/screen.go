@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"slices"
 	"sync"
@@ -12,13 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// screen relays between the caller's terminal and that of a sandbox. The caller's
-// is in raw mode meanwhile, if the caller sits at it: keys have their effect in
-// the sandbox's.
+// screen relays between the caller's terminal and that of a sandbox. The caller's is in raw mode meanwhile, if
+// the caller sits at it and standard output is there: keys have their effect in the sandbox's.
+//
+// If standard output goes elsewhere, another program may have the keys, as less in "pk-bwrap -- CMD | less" or
+// sudo in "pk-bwrap -- CMD | sudo tee FILE". Then the caller's terminal has the modes that the command has set
+// in the sandbox's, edits and echoes the lines itself (EXTPROC in termios(3)), and is read only while no other program
+// has changed them.
 type screen struct {
 	sandbox   *Sandbox
 	master    int
 	in, out   int // the caller's terminal; -1 for none
+	lines     bool
 	modes     *unix.Termios
 	onSuspend func()
 	idle      *time.Timer
@@ -26,9 +32,9 @@ type screen struct {
 	typed     atomic.Int32 // the last signal whose key the caller typed
 
 	mu      sync.Mutex
-	active  bool // input is relayed
-	rests   bool // until resume
-	raw     bool
+	active  bool          // input is relayed
+	rests   bool          // until resume
+	set     *unix.Termios // the modes that this process has given the caller's terminal, or nil
 	claimed bool
 	lock    int    // of the caller's terminal, or -1
 	wake    [2]int // a pipe: look again whether input is relayed
@@ -55,14 +61,22 @@ func newScreen(s *Sandbox, streams [3]*os.File, suspend, idle func()) *screen {
 		} else if c.out < 0 {
 			c.out = numberOf(f)
 		}
+		c.lines = c.in >= 0 && fd != 1 && (c.lines || fd == 0)
 	}
-	if c.in < 0 {
+	if unix.Pipe2(c.wake[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
+		c.in, c.lines = -1, false
+	}
+	if c.lines {
+		_ = unix.IoctlSetPointerInt(c.master, unix.TIOCPKT, 1) // tells changes of the modes
+		c.adopt(c.master)
+		c.modes = nil
+	} else if c.in < 0 {
 		c.adopt(c.out)
 	}
-	c.resize()
-	if unix.Pipe2(c.wake[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
-		c.in = -1
+	if c.out < 0 {
+		c.out = c.in
 	}
+	c.resize()
 	c.busy()
 	go c.show()
 	c.resume()
@@ -72,11 +86,20 @@ func newScreen(s *Sandbox, streams [3]*os.File, suspend, idle func()) *screen {
 	return c
 }
 
-// adopt gives the sandbox's terminal the modes of the caller's.
+// adopt gives the sandbox's terminal the modes of another one. The processing of output is left to the caller's
+// while that is not raw.
 func (c *screen) adopt(from int) {
-	if c.modes, _ = unix.IoctlGetTermios(from, unix.TCGETS); c.modes != nil {
-		_ = unix.IoctlSetTermios(c.master, unix.TCSETS, c.modes)
+	if c.modes, _ = unix.IoctlGetTermios(from, unix.TCGETS); c.modes == nil {
+		return
 	}
+	modes := *c.modes
+	if c.lines {
+		modes.Lflag |= unix.EXTPROC
+	}
+	if c.lines || c.in < 0 {
+		modes.Oflag &^= unix.OPOST
+	}
+	_ = unix.IoctlSetTermios(c.master, unix.TCSETS, &modes)
 }
 
 // The times after input or output at which a command is looked for that has stopped itself.
@@ -102,8 +125,7 @@ func (c *screen) resize() {
 	}
 }
 
-// resume relays input if this process is in the foreground. It sets raw mode only if
-// the output goes to a terminal too.
+// resume relays input if this process is in the foreground.
 func (c *screen) resume() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,19 +142,67 @@ func (c *screen) activate() {
 			return // as in the background
 		}
 	}
+	if c.lines && c.set == nil && !c.begins() {
+		return
+	}
 	c.active = true
 	if c.modes == nil { // before, they may be those in which a shell reads a line
 		c.adopt(c.in)
 	}
-	if c.out >= 0 && c.modes != nil {
+	switch {
+	case c.modes == nil:
+	case c.lines:
+		c.mirror()
+	default:
 		raw := *c.modes
 		raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
 		raw.Oflag &^= unix.OPOST
 		raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
 		raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
-		c.raw = unix.IoctlSetTermios(c.in, unix.TCSETSW, &raw) == nil
+		c.give(&raw)
 	}
 	c.poke()
+}
+
+// begins notes the modes of the caller's terminal anew, which a shell may have changed. If they are those of a program
+// that reads keys, or a password, that has to be no other one in the foreground.
+func (c *screen) begins() bool {
+	is, err := unix.IoctlGetTermios(c.in, unix.TCGETS)
+	const edits = unix.ICANON | unix.ECHO
+	if err != nil || is.Lflag&edits != edits && !alone() {
+		return false
+	}
+	if c.modes != nil {
+		c.modes = is
+	}
+	return true
+}
+
+// mirror gives the caller's terminal the modes that the command has set for input.
+func (c *screen) mirror() {
+	command, err := unix.IoctlGetTermios(c.master, unix.TCGETS)
+	if err != nil || !c.active || !inForeground(c.in) || !c.undisturbed() {
+		return
+	}
+	modes := *c.modes
+	modes.Iflag, modes.Lflag, modes.Cc = command.Iflag, command.Lflag&^unix.EXTPROC, command.Cc
+	if modes != *cmp.Or(c.set, c.modes) {
+		c.give(&modes)
+	}
+}
+
+// give sets the modes of the caller's terminal until cook.
+func (c *screen) give(modes *unix.Termios) {
+	if unix.IoctlSetTermios(c.in, unix.TCSETSW, modes) == nil {
+		c.set = modes
+	}
+}
+
+// undisturbed reports whether the caller's terminal has the modes that it had at first, or that this process has given
+// it.
+func (c *screen) undisturbed() bool {
+	is, err := unix.IoctlGetTermios(c.in, unix.TCGETS)
+	return err == nil && c.modes != nil && *is == *cmp.Or(c.set, c.modes)
 }
 
 // suspend gives the caller's terminal back.
@@ -145,10 +215,10 @@ func (c *screen) suspend() {
 }
 
 func (c *screen) cook() {
-	if c.raw {
-		c.raw = false
+	if c.set != nil && (!c.lines || c.undisturbed()) {
 		_ = unix.IoctlSetTermios(c.in, unix.TCSETSW, c.modes)
 	}
+	c.set = nil
 	if c.claimed {
 		unix.Close(c.lock)
 		c.claimed = false
@@ -192,9 +262,16 @@ func (c *screen) show() {
 		if err != nil || n <= 0 {
 			return
 		}
-		if c.out >= 0 {
-			writeAll(c.out, c.forCaller(buf[:n]))
+		output := buf[:n]
+		if c.lines { // the first byte tells what it is (TIOCPKT in ioctl_tty(2))
+			if output = output[1:]; buf[0] != unix.TIOCPKT_DATA {
+				c.mu.Lock()
+				c.mirror()
+				c.mu.Unlock()
+				continue
+			}
 		}
+		writeAll(c.out, c.forCaller(output))
 		c.busy()
 	}
 }
@@ -204,7 +281,7 @@ func (c *screen) show() {
 func (c *screen) forCaller(output []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.raw {
+	if c.set != nil || c.lines || c.in < 0 {
 		return output
 	}
 	return bytes.ReplaceAll(output, []byte("\r\n"), []byte("\n"))
@@ -231,10 +308,13 @@ func (c *screen) read() {
 			c.activate()
 			wait = lookAgain
 		}
-		if c.active {
+		if c.active && (!c.lines || c.undisturbed()) {
 			fds, wait = append(fds, unix.PollFd{Fd: int32(c.in), Events: unix.POLLIN}), -1
 		}
 		c.mu.Unlock()
+		if c.lines {
+			wait = lookAgain
+		}
 		if _, err := unix.Poll(fds, wait); err != nil && err != unix.EINTR {
 			return
 		}
@@ -242,10 +322,10 @@ func (c *screen) read() {
 			_, _ = unix.Read(c.wake[0], buf)
 			continue
 		}
-		if len(fds) < 2 || fds[1].Revents == 0 || !inForeground(c.in) {
+		if len(fds) < 2 || fds[1].Revents == 0 {
 			continue
 		}
-		n, err := unix.Read(c.in, buf)
+		n, err := c.input(buf)
 		switch {
 		case err == unix.EINTR || err == unix.EAGAIN:
 		case err != nil || n == 0 && fds[1].Revents&unix.POLLHUP != 0:
@@ -259,11 +339,52 @@ func (c *screen) read() {
 	}
 }
 
-// endInput types the key that ends input, where that has an effect.
-func (c *screen) endInput() {
-	if modes, err := unix.IoctlGetTermios(c.master, unix.TCGETS); err == nil && modes.Lflag&unix.ICANON != 0 {
-		writeAll(c.master, []byte{modes.Cc[unix.VEOF]})
+// input reads from the caller's terminal, if nobody else has it by now.
+func (c *screen) input(buf []byte) (int, error) {
+	if !c.lines {
+		if !inForeground(c.in) {
+			return 0, unix.EAGAIN
+		}
+		return unix.Read(c.in, buf)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.active || !inForeground(c.in) || !c.undisturbed() {
+		return 0, unix.EAGAIN
+	}
+	if c.lock >= 0 { // never waits
+		return unix.Read(c.lock, buf)
+	}
+	return unix.Read(c.in, buf)
+}
+
+// endInput types the key that ends input, where that has an effect. Without the editing of lines it has none together with
+// other input.
+func (c *screen) endInput() {
+	modes, err := unix.IoctlGetTermios(c.master, unix.TCGETS)
+	if err != nil || modes.Lflag&unix.ICANON == 0 {
+		return
+	}
+	for c.lines && c.unread() {
+		select {
+		case <-c.done:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	writeAll(c.master, []byte{modes.Cc[unix.VEOF]})
+}
+
+// unread reports whether the command has not yet read all of its input.
+func (c *screen) unread() bool {
+	slave, _, err := unix.Syscall(unix.SYS_IOCTL, uintptr(c.master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if err != 0 {
+		return false
+	}
+	defer unix.Close(int(slave))
+	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(slave), Events: unix.POLLIN}}, 0) // what was just written is input then
+	n, failed := unix.IoctlGetInt(int(slave), unix.TIOCINQ)
+	return failed == nil && n > 0
 }
 
 // enter passes keys on, except the suspend key if nothing in the sandbox would stop
