@@ -356,19 +356,29 @@ func TestNamesForOtherCommits(t *testing.T) {
 	assert.Equal(t, "20261126\nabcd\nnew\nv1\n", g.host(t, g.Project, "git tag"))
 }
 
-// Some prompts run a part of the name of a branch, as a shell expands it. A branch of the user's lands.
-func TestNamesThatAShellExpands(t *testing.T) {
+// Some prompts and makefiles run parts of the names that git prints. A branch of the user's lands.
+func TestNamesThatAShellRuns(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	g := newGround(t, b, template)
-	g.host(t, g.Project, "git branch 'own$x'")
+	g.host(t, g.Project, "git branch 'own$x'; git remote add origin https://host.example/x.git; git update-ref refs/remotes/origin/main HEAD; git branch -q -u origin/main")
 	before := g.host(t, g.Project, "git symbolic-ref HEAD")
 	got := g.fence(t, "git checkout -q -b '$(touch${IFS}x)'; git commit -q --allow-empty -m kept; git tag 't`id`'; git branch -f 'own$x'; git checkout -q --orphan 'o$(x)'")
-	assert.Contains(t, got.Stderr, `"refs/heads/$(touch${IFS}x)" does not land: a prompt of the shell may run a part of its name`)
+	assert.Contains(t, got.Stderr, `"refs/heads/$(touch${IFS}x)" does not land: a prompt or a makefile may run a part of the name "refs/heads/$(touch${IFS}x)"`)
 	assert.Contains(t, got.Stderr, "refs/tags/t`id`")
 	assert.Equal(t, before, g.host(t, g.Project, "git symbolic-ref HEAD"))
 	assert.Equal(t, "kept\n", g.host(t, g.Project, "git log -1 --format=%s 'own$x'"))
-	assert.Empty(t, g.host(t, g.Project, "git for-each-ref --format='%(refname)' | grep '[$`]' | grep -v 'refs/heads/own' || true"))
-	assert.NotEmpty(t, g.host(t, g.Project, "git for-each-ref refs/pk | grep 'heads/_(touch_{IFS}x)'"))
+	assert.NotEmpty(t, g.host(t, g.Project, "git for-each-ref refs/pk | grep 'heads/__touch_{IFS}x_'"))
+
+	tag := func(name string) string {
+		return fmt.Sprintf(`printf 'object %%s\ntype commit\ntag %%b\ntagger A <a@b> 1700000000 +0000\n\nm\n' $(git rev-parse HEAD) '%s' | git hash-object -t tag -w --stdin --literally`, name)
+	}
+	got = g.fence(t, `git checkout -q main; for t in "$(`+tag("$(x)")+`)" "$(`+tag("v1;x")+`)" "$(`+tag(`\033]0;x\a`)+`)"; do git update-ref refs/tags/t$t $t; done; git tag -am plain plain
+		git update-ref 'refs/remotes/origin/a|b' HEAD; git config branch.main.merge 'refs/heads/a|b'; git config remote.origin.url 'https://host.example/$(id)'
+		git remote add 'r&x' https://host.example/y; git remote add $(printf 'origin\342\200\213') https://host.example/z; git branch "o'k"`)
+	assert.Equal(t, 3, strings.Count(got.Stderr, `may run a part of the name "$(x)"`)+strings.Count(got.Stderr, `of the name "v1;x"`)+strings.Count(got.Stderr, `of the name "\x1b]0;x\a"`), got.Stderr)
+	assert.Equal(t, "plain\n", g.host(t, g.Project, "git tag -l t* plain"))
+	assert.Empty(t, g.host(t, g.Project, "git for-each-ref --format='%(refname)' | grep \"[$\\`;|&']\" | grep -v 'refs/heads/own' || true"))
+	assert.Equal(t, "origin\nhttps://host.example/x.git\norigin/main\n", g.host(t, g.Project, "git remote; git remote get-url origin; git rev-parse --abbrev-ref @{u}"))
 }
 
 // No commit brings a protected file or a git directory to the host: neither by data that git

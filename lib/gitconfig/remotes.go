@@ -216,7 +216,7 @@ func printable(key string) string {
 // mayLand reports whether these values, or none, of a key may land.
 func mayLand(key string, values []Entry) bool {
 	section, sub, name, hasSub := splitKey(key)
-	if !hasSub || !gitplace.IsBranch(sub) {
+	if !hasSub || !gitplace.IsBranch(sub) || section == "remote" && !gitplace.IsPlain(sub) {
 		return false
 	}
 	several := false
@@ -241,7 +241,7 @@ func mayLand(key string, values []Entry) bool {
 		return false
 	}
 	for _, e := range values {
-		if e.NoValue || !valid(e.Value) {
+		if e.NoValue || !valid(e.Value) || !gitplace.IsPlain(e.Value) {
 			return false
 		}
 	}

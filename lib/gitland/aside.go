@@ -52,12 +52,12 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 	start, commit, known := n.layer.began(git)
 	for i := range changes {
 		c := &changes[i]
-		expands, err := g.expands(n.host, *c)
+		runs, err := g.runs(n.host, *c)
 		switch {
 		case err != nil:
 			return err
-		case expands && c.New+c.Target != "":
-			c.Aside = "a prompt of the shell may run a part of its name"
+		case runs != "" && c.New+c.Target != "":
+			c.Aside = fmt.Sprintf("a prompt or a makefile may run a part of the name %q", runs)
 		case meanwhile != "" && (c.Name == "HEAD" || c.Name == start || n.ended && slices.Contains(n.leading, c.Name)):
 			c.Aside = meanwhile
 		case hiding[c.Name]:

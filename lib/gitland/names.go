@@ -11,6 +11,7 @@ import (
 
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
+	"pikuri/lib/internal/gitplace"
 )
 
 // describes is the end of a name that git-describe(1) prints.
@@ -72,18 +73,25 @@ func (g *guard) means(name string) bool {
 		g.remoteOf("refs/remotes/"+name+"/HEAD") != ""
 }
 
-// expands reports whether a reference is new, and a shell would run a part of its name: home-made prompts put
-// the name of a branch, or of a tag, into PS1, and bash expands that.
-func (g *guard) expands(host refs.Host, c refs.Change) (bool, error) {
+// runs returns a name that a shell would run a part of, if a reference is new and has it, or if it leads to a tag
+// with it; or "". Home-made prompts put such names into PS1, which bash expands, and makefiles the output of
+// git-describe(1) into their lines.
+func (g *guard) runs(host refs.Host, c refs.Change) (string, error) {
+	if h, err := g.repo.objects.Header(c.New); err == nil && !gitplace.IsPlain(h.Name) {
+		return h.Name, nil
+	}
 	name, old := c.Name, c.Old+c.OldTarget
 	if name == "HEAD" {
 		name, old = c.Target, ""
 	}
-	if !strings.ContainsAny(name, refs.Expanded) || old != "" || g.remoteOf(name) != "" {
-		return false, nil
+	if gitplace.IsPlain(name) || old != "" {
+		return "", nil
 	}
 	has, err := refs.Has(host, name)
-	return !has[name], err
+	if has[name] {
+		name = ""
+	}
+	return name, err
 }
 
 // hiding lists the new references whose short names git takes for another thing that the host

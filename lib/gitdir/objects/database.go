@@ -362,6 +362,7 @@ type Header struct {
 	Tree    string   // of a tree, its own ID
 	Parents []string // of a tag, its object
 	Time    int64    // of the committer, in seconds since 1970; of another object MaxInt64
+	Name    string   // in a tag: git-describe(1) prints it
 }
 
 // Header returns the headers of a commit or a tag by their places, as git reads them: it
@@ -395,7 +396,9 @@ func (d *Database) Header(id string) (h Header, err error) {
 		if !found || err != nil {
 			return h, errors.New("it is malformed")
 		}
-		h = Header{Parents: []string{d.format.hex(object)}, Time: math.MaxInt64}
+		_, _ = rest.line("type")
+		name, _ := rest.line("tag")
+		h = Header{Parents: []string{d.format.hex(object)}, Time: math.MaxInt64, Name: name}
 	case "tree":
 		h = Header{Tree: id, Time: math.MaxInt64}
 	default:

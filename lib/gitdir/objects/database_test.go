@@ -125,11 +125,11 @@ func TestHeadersAsGitReadsThem(t *testing.T) {
 		kind, text string
 		want       Header
 	}{
-		"headers again":        {"commit", "tree " + tree + "\nparent " + parent + "\n" + people + "tree " + other + "\nparent " + other + "\ncommitter B <b@b> 5 +0000\n\nm\n", Header{tree, []string{parent}, 1700000001}},
-		"in capitals":          {"commit", "tree " + strings.ToUpper(tree) + "\nparent " + strings.ToUpper(parent) + "\n" + people + "\nm\n", Header{tree, []string{parent}, 1700000001}},
+		"headers again":        {"commit", "tree " + tree + "\nparent " + parent + "\n" + people + "tree " + other + "\nparent " + other + "\ncommitter B <b@b> 5 +0000\n\nm\n", Header{tree, []string{parent}, 1700000001, ""}},
+		"in capitals":          {"commit", "tree " + strings.ToUpper(tree) + "\nparent " + strings.ToUpper(parent) + "\n" + people + "\nm\n", Header{tree, []string{parent}, 1700000001, ""}},
 		"a header between":     {"commit", "tree " + tree + "\nencoding x\nparent " + parent + "\n" + people + "\nm\n", Header{Tree: tree}},
 		"no people":            {"commit", "tree " + tree + "\nparent " + parent + "\n\nm\n", Header{Tree: tree, Parents: []string{parent}}},
-		"an object of a tag":   {"tag", "object " + parent + "\ntype commit\ntag t\nobject " + other + "\n\nm\n", Header{Parents: []string{parent}, Time: math.MaxInt64}},
+		"an object of a tag":   {"tag", "object " + parent + "\ntype commit\ntag t\nobject " + other + "\n\nm\n", Header{Parents: []string{parent}, Time: math.MaxInt64, Name: "t"}},
 		"a tree":               {"tree", "", Header{Tree: SHA1.hex(SHA1.emptyTree()), Time: math.MaxInt64}},
 		"a file":               {"blob", "x", Header{Time: math.MaxInt64}},
 		"a message that fools": {"commit", "tree " + tree + "\n" + people + "\nparent " + parent + "\n", Header{Tree: tree, Time: 1700000001}},

@@ -807,7 +807,7 @@ func (t *transaction) keep(it *item, now value) {
 	} else if entries := t.usable(c, c.Old, c.New); entries != nil {
 		log = logText(entries)
 	}
-	name, err := t.save(ours+t.o.Session+"/", withoutExpanded.Replace(strings.TrimPrefix(c.Name, "refs/")), c.New, log, "kept")
+	name, err := t.save(ours+t.o.Session+"/", unquoted(strings.TrimPrefix(c.Name, "refs/")), c.New, log, "kept")
 	if err != nil {
 		it.fail(fmt.Errorf("%s, and the command's value cannot be kept: %w", reason, err))
 		return

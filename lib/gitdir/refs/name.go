@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
 
 	"pikuri/lib/internal/gitplace"
 )
@@ -23,10 +22,15 @@ const (
 	packedRefs = "packed-refs"
 )
 
-// Expanded are the characters of a name that a shell expands.
-const Expanded = "$`"
-
-var withoutExpanded = strings.NewReplacer("$", "_", "`", "_")
+// unquoted replaces the characters that a shell takes for itself.
+func unquoted(name string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(gitplace.Quoted, r) {
+			return '_'
+		}
+		return r
+	}, name)
+}
 
 // CheckName returns the reason why a ref of a command may not have a name on the host.
 // The name has to follow git-check-ref-format(1) and to begin with refs/, but not with
@@ -37,7 +41,7 @@ func CheckName(name string) error {
 	if err := gitplace.CheckRef(name); err != nil {
 		return err
 	}
-	if strings.ContainsFunc(name, unseen) {
+	if strings.ContainsFunc(name, gitplace.Unseen) {
 		return errors.New("it has characters that cannot be seen")
 	}
 	if name == "refs/pk" || strings.HasPrefix(name, ours) {
@@ -56,14 +60,6 @@ func CheckName(name string) error {
 		}
 	}
 	return nil
-}
-
-// unseen reports whether a character shows nothing, or changes the order of others. Joiners are part of
-// how some languages are written.
-func unseen(r rune) bool {
-	const zeroWidthSpace, wordJoiner, byteOrderMark = 0x200b, 0x2060, 0xfeff
-	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control) ||
-		r == zeroWidthSpace || r == wordJoiner || r == byteOrderMark
 }
 
 // PerWorktree reports whether each worktree has its own ref of this name.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -171,6 +172,23 @@ func CheckRef(name string) error {
 
 func forbiddenInRef(r rune) bool {
 	return r < 0x20 || r == 0x7f || strings.ContainsRune(" ~^:?[\\*", r)
+}
+
+// Quoted are the characters that a shell takes for itself unless they are quoted (2.2 of the Shell Command Language in
+// POSIX).
+const Quoted = "|&;<>()$`\\\"' \t\n"
+
+// IsPlain reports whether a name can be shown: prompts of shells and makefiles run parts of the names that git prints,
+// and a terminal obeys some characters, or does not show them. Joiners are part of how some languages are written.
+func IsPlain(name string) bool {
+	return !strings.ContainsAny(name, Quoted) && !strings.ContainsFunc(name, Unseen)
+}
+
+// Unseen reports whether a character shows nothing, or changes the order of others.
+func Unseen(r rune) bool {
+	const zeroWidthSpace, wordJoiner, byteOrderMark = 0x200b, 0x2060, 0xfeff
+	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control) ||
+		r == zeroWidthSpace || r == wordJoiner || r == byteOrderMark
 }
 
 // IsBranch reports whether a branch can have this name, as git-branch(1) takes it:
