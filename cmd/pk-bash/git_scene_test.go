@@ -548,6 +548,23 @@ func TestBranchInTheWayOfTheHosts(t *testing.T) {
 	assert.Equal(t, "next\n", g.host(t, g.Project, "git log -1 --format=%s main"))
 }
 
+// Work trees may belong to a bare repository in the place of a .git, or behind one. Its HEAD is checked out nowhere.
+func TestWorkTreesOfABareRepository(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for _, clone := range []string{`git clone -q --bare . ../hub/.bare; echo "gitdir: ./.bare" >../hub/.git`, `git clone -q --bare . ../hub/.git`} {
+		for _, root := range []string{"../hub", "../hub/main"} {
+			t.Run(clone[22:33]+" "+root, func(t *testing.T) {
+				t.Parallel()
+				g := newGround(t, b, template)
+				g.host(t, g.Project, `mkdir ../hub; `+clone+`; git -C ../hub worktree add -q main`)
+				got := g.Run(t, "pk-bash", "-C", root, "-y", "--raw", "--", `[ ! -d main ] || cd main; echo n >n; git add n; git commit -qm n`)
+				assert.NotContains(t, got.Stderr, "stays")
+				assert.Equal(t, "n\n", g.host(t, g.Project+"/../hub/main", "git log -1 --format=%s; git status --short"))
+			})
+		}
+	}
+}
+
 // A command that leaves a branch may delete or rename it.
 func TestBranchThatACommandLeaves(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

@@ -3,6 +3,7 @@ package gitconfig
 import (
 	"bytes"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -52,17 +53,32 @@ func Around(dir string) (Repository, bool) {
 // WorkTree returns the absolute path of the work tree that the configuration of a git
 // directory names, "" for none.
 func WorkTree(gitDir string) string {
+	if e, ok := ownEntry(gitDir, "core.worktree"); ok && e.Value != "" {
+		return beneath(gitDir, e.Value)
+	}
+	return ""
+}
+
+// IsBare reports whether a git directory says that it has no work tree of its own: git takes its HEAD for checked out
+// nowhere.
+func IsBare(gitDir string) bool {
+	e, ok := ownEntry(gitDir, "core.bare")
+	return ok && (e.NoValue || slices.Contains([]string{"true", "yes", "on", "1"}, strings.ToLower(e.Value)))
+}
+
+// ownEntry is the value of a key of the section core in the files of a git directory.
+func ownEntry(gitDir, key string) (Entry, bool) {
 	for _, name := range []string{"/config.worktree", "/config"} {
 		text, err := readAt(unix.AT_FDCWD, gitDir+name, 0, maxFile)
-		if err != nil || !bytes.Contains(bytes.ToLower(text), []byte("worktree")) {
+		if err != nil || !bytes.Contains(bytes.ToLower(text), []byte(strings.TrimPrefix(key, "core."))) {
 			continue
 		}
 		entries, _ := Parse(name, text)
-		if e, ok := last(entries, "core.worktree"); ok && e.Value != "" {
-			return beneath(gitDir, e.Value)
+		if e, ok := last(entries, key); ok {
+			return e, true
 		}
 	}
-	return ""
+	return Entry{}, false
 }
 
 // openDotGit follows a .git: a directory, or a file that says where one is.

@@ -121,7 +121,7 @@ func workTree(git string) string {
 // changes in the other.
 func (g *guard) usedElsewhere(branch, git string) string {
 	for _, h := range g.tops {
-		if h.git == git || !exists(h.workTree) { // git worktree prune forgets one that is gone
+		if h.git == git || !exists(h.workTree) || gitconfig.IsBare(h.git) { // git worktree prune forgets one that is gone
 			continue
 		}
 		_, at, others := leads(g.repo.refs(h.git)) // it may have landed meanwhile
