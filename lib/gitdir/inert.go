@@ -26,7 +26,7 @@ type Inert struct {
 	Name   string // ".git", "HEAD", or one of gitReads
 	Fenced string // its name now; "": it had to be removed
 	ino    uint64
-	kept   string // a removed file's content after "=", or a removed link's target after ">"
+	kept   string // a removed file's content after "=", a removed link's target after ">", or after "+" the inode of what is adopted instead
 	users  bool   // the user may have made it
 	last   bool   // no later command has it back
 }
@@ -328,11 +328,16 @@ func (l *List) restoreOne(n Inert) error {
 	if st.Ino != n.ino {
 		return unix.ENOENT // another file of the user's
 	}
-	if _, err := fsat.Lstat(dir, n.Name); err == nil {
+	if now, err := fsat.Lstat(dir, n.Name); err == nil {
+		if n.kept == adoptedMark+strconv.FormatUint(now.Ino, 10) {
+			return unix.ENOENT
+		}
 		return unix.EEXIST
 	}
 	return fsat.RenameFresh(dir, n.Fenced, dir, n.Name)
 }
+
+const adoptedMark = "+"
 
 // remake makes a removed file or link again.
 func (n *Inert) remake(dir int) error {

@@ -181,7 +181,7 @@ func TestFullDisk(t *testing.T) {
 		assert.False(t, g.Runs("a", "status"), row.name)
 		renameFresh = fsat.RenameFresh
 		if row.name == "below" {
-			require.NoError(t, Release(g.State, g.Path("a"), func(made, head Inert) (string, error) {
+			require.NoError(t, Release(g.State, g.Path("a"), func(made, head Inert, ready func(string) error) (string, error) {
 				assert.DirExists(t, filepath.Join(made.Dir, made.Fenced))
 				text, removed := head.Removed()
 				assert.True(t, removed)

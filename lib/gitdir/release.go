@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -13,9 +14,9 @@ import (
 )
 
 // Release forgets the inert repository in a directory once take has made it the host's. It gives take
-// the record of the repository, and that of its HEAD; take returns the path of the host's new git directory. state is
-// the directory of Begin. No command may run in a tree around dir.
-func Release(state, dir string, take func(made, head Inert) (gitDir string, err error)) error {
+// the record of the repository, and that of its HEAD; take returns the path of the host's new git directory, and calls
+// ready before that gets its name. state is the directory of Begin. No command may run in a tree around dir.
+func Release(state, dir string, take func(made, head Inert, ready func(gitDir string) error) (gitDir string, err error)) error {
 	unlock, err := lock(state)
 	if errors.Is(err, os.ErrNotExist) { // no command has run yet
 		return notMade(dir)
@@ -53,7 +54,17 @@ func Release(state, dir string, take func(made, head Inert) (gitDir string, err 
 	if made.Dir == "" {
 		return notMade(dir)
 	}
-	gitDir, err := take(made, head)
+	ready := func(gitDir string) error { // after SIGKILL, nothing is to get the name back
+		var st unix.Stat_t
+		if err := unix.Lstat(gitDir, &st); err != nil {
+			return err
+		}
+		i := slices.Index(records, made)
+		made.kept = adoptedMark + strconv.FormatUint(st.Ino, 10)
+		records[i] = made
+		return saveRecords(state, records)
+	}
+	gitDir, err := take(made, head, ready)
 	if err != nil {
 		return fmt.Errorf("cannot adopt %q: %w", dir, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitlock"
 	"pikuri/lib/overlay"
 )
 
@@ -40,8 +41,8 @@ func Adopt(state, dir string) (*Adopted, error) {
 		return nil, err
 	}
 	var adopted *Adopted
-	err = gitdir.Release(state, dir, func(made, head gitdir.Inert) (gitDir string, err error) {
-		a := &adoption{state: state, dir: dir, gitDir: dir, record: made, head: head}
+	err = gitdir.Release(state, dir, func(made, head gitdir.Inert, ready func(string) error) (gitDir string, err error) {
+		a := &adoption{state: state, dir: dir, gitDir: dir, record: made, head: head, ready: ready}
 		adopted, err = a.run()
 		return a.gitDir, err
 	})
@@ -55,6 +56,7 @@ type adoption struct {
 	gitDir string // path of the host's new one
 	record gitdir.Inert
 	head   gitdir.Inert // the record of its HEAD, if that is fenced as well
+	ready  func(gitDir string) error
 }
 
 // bareNames are the names that git, and pk, make in a bare repository.
@@ -94,32 +96,65 @@ func (a *adoption) run() (*Adopted, error) {
 			return nil, fmt.Errorf("%q is no part of a git directory: move the repository to a directory of its own", other)
 		}
 	}
-	work, err := os.MkdirTemp(filepath.Dir(a.gitDir), ".pk-adopt-")
+	a.sweep()
+	work, err := os.MkdirTemp(filepath.Dir(a.gitDir), begun)
 	if err != nil {
 		return nil, err
 	}
-	l := &Layer{Layer: overlay.Layer{Dir: work}, GitDir: filepath.Join(work, "git"), Session: "adopt", GitDirs: []string{filepath.Join(work, "git")}}
-	if err := os.Rename(source, l.Upper()); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(work))
-	}
-	told, err := a.fill(l) // without State, whose lock Release holds
-	if err == nil && a.record.Name == ".git" {
-		err = gitdir.NoteAdopted(a.state, l.GitDir, a.gitDir, a.dir)
-	}
-	if err == nil {
-		err = os.Rename(l.GitDir, a.gitDir)
-	}
-	if err != nil {
-		if back := os.Rename(l.Upper(), source); back != nil {
-			return nil, errors.Join(err, fmt.Errorf("it is now %q: %w", l.Upper(), back))
+	emptied := true
+	defer func() {
+		if emptied {
+			_ = os.RemoveAll(work)
 		}
-		return nil, errors.Join(err, os.RemoveAll(work))
+	}()
+	git := filepath.Join(work, "git")
+	l := &Layer{Layer: overlay.Layer{Dir: work, Elsewhere: source}, GitDir: git, Session: "adopt", GitDirs: []string{git}, adopts: true} // without State, whose lock Release holds
+	if a.record.Name == ".git" {
+		l.Checkouts = []Checkout{{GitDir: git, WorkTree: a.dir}}
 	}
-	rest, err := a.keep(l.Upper())
-	if err == nil {
-		err = os.RemoveAll(work)
+	told, err := a.fill(l)
+	others, _ := os.ReadDir(work)
+	for _, e := range others { // SIGKILL leaves an empty directory, which git does not show
+		if e.Name() != "git" {
+			_ = os.RemoveAll(filepath.Join(work, e.Name()))
+		}
 	}
-	return &Adopted{a.gitDir, rest, told}, err
+	gitlock.Step("filled")
+	switch {
+	case err != nil:
+	case a.record.Name == ".git":
+		if err = gitdir.NoteAdopted(a.state, git, a.gitDir, a.dir); err == nil {
+			err = a.ready(git)
+		}
+		gitlock.Step("ready")
+		if err == nil {
+			err = os.Rename(git, a.gitDir)
+		}
+	default:
+		if err = unix.Renameat2(unix.AT_FDCWD, git, unix.AT_FDCWD, a.gitDir, unix.RENAME_EXCHANGE); err == nil {
+			source, err = a.keep(git)
+			emptied = err == nil
+		}
+	}
+	gitlock.Step("adopted")
+	if err != nil {
+		return nil, err
+	}
+	return &Adopted{a.gitDir, source, told}, nil
+}
+
+// begun begins the name of a directory in which a repository is adopted.
+const begun = ".pk-adopt-"
+
+// sweep removes what an adoption has left that was killed.
+func (a *adoption) sweep() {
+	in := filepath.Dir(a.gitDir)
+	entries, _ := os.ReadDir(in)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), begun) {
+			_ = os.RemoveAll(filepath.Join(in, e.Name()))
+		}
+	}
 }
 
 // keep moves the inert directory beside the new one.

@@ -3,11 +3,15 @@ package gitland
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/gitdir"
+	"pikuri/lib/internal/gitlock"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -80,6 +84,76 @@ func TestAdoptOtherKinds(t *testing.T) {
 			g.Git(row.dir, "fsck", "--full")
 		})
 	}
+}
+
+// What was under way in the repository is as it was.
+func TestAdoptAsItIs(t *testing.T) {
+	const three = `git init -q a; cd a; for i in 1 2 3; do echo $i >f$i; git add .; git commit -qm $i; done; `
+	for name, script := range map[string]string{
+		"detached at an older commit": three + `git checkout -q --detach HEAD~1`,
+		"staged removals and renames": three + `git rm -q --cached f1; git mv f2 g; echo new >new; git add new`,
+		"a submodule":                 `repo l; ` + three + `git -c protocol.file.allow=always submodule add -q ../l lib; git commit -qm lib`,
+		"a new submodule":             `repo l; ` + three + `git -c protocol.file.allow=always submodule add -q ../l lib`,
+		"stashes":                     three + `echo s >f1; git stash -q; echo t >t; git add t; git stash -q`,
+		"a merge":                     three + `git checkout -q -b side HEAD~2; echo s >f2; git add f2; git commit -qm s; git merge -q main || true`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGround(t)
+			want := ""
+			look := func() string {
+				return g.Git("a", "log", "--all", "--format=%s %D") + g.Git("a", "-c", "core.fsmonitor=", "status", "--porcelain=v2", "--branch", "--ignore-submodules", "-uno") + g.Git("a", "stash", "list") + g.Git("a", "ls-files", "-s")
+			}
+			g.command(func() { g.Sh(script); want = look() })
+			a, err := Adopt(g.State, g.Path("a"))
+			require.NoError(t, err)
+			for _, line := range a.Told {
+				assert.Contains(t, line, `the configuration "submodule.lib.active", "submodule.lib.url"`)
+			}
+			assert.Equal(t, want, look())
+		})
+	}
+}
+
+// SIGKILL while a repository is adopted leaves it as it was, or adopted.
+func TestAdoptionThatIsKilled(t *testing.T) {
+	for _, kind := range []string{"", "--bare"} {
+		for step := 1; ; step++ {
+			g := newGround(t)
+			g.command(func() { g.Sh(`repo o; git clone -q ` + kind + ` o a; git -C a branch b`) })
+			adopt := exec.Command("/proc/self/exe", "-test.run=^TestAdoptAlone$")
+			adopt.Env = append(os.Environ(), fmt.Sprintf("ADOPT=%d %s %s", step, g.State, g.Path("a")))
+			killed := adopt.Run() != nil
+			g.command(func() { assert.Equal(t, "first", g.Git("a", "log", "-1", "--format=%s")) })
+			if _, err := Adopt(g.State, g.Path("a")); err != nil {
+				require.ErrorContains(t, err, "no repository that a command has made")
+			}
+			assert.Equal(t, "first", g.Git("a", "log", "-1", "--format=%s", "b"))
+			assert.Empty(t, g.Git("a", "fsck", "--full"))
+			left, err := filepath.Glob(g.Path("*/.pk-adopt-*/*"))
+			require.NoError(t, err)
+			assert.Empty(t, left)
+			if !killed {
+				break
+			}
+		}
+	}
+}
+
+// TestAdoptAlone is the process that is killed.
+func TestAdoptAlone(t *testing.T) {
+	var step int
+	var state, dir string
+	if n, _ := fmt.Sscan(os.Getenv("ADOPT"), &step, &state, &dir); n == 0 {
+		return
+	}
+	gitlock.Step = func(string) {
+		if step--; step == 0 {
+			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+			select {}
+		}
+	}
+	_, err := Adopt(state, dir)
+	require.NoError(t, err)
 }
 
 // A repository of a command's does not get its name back at the place of a submodule in a branch of

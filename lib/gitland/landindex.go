@@ -862,6 +862,10 @@ func (h *hostIndex) same() bool {
 // merge puts the staged changes of the command on the host's index, if the host has changed that since the
 // command began, or it belongs to another HEAD. It returns why that is not possible, or "".
 func (n *landing) merge(x *indexes) (why string, err error) {
+	if n.layer.adopts {
+		x.changed, x.old = x.Differences()
+		return "", nil
+	}
 	hexLen, db := n.repo.hexLen(), n.repo.objects
 	head := n.headLanded()
 	now := n.treeOf(head)

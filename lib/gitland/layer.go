@@ -56,6 +56,7 @@ type Layer struct {
 	// session use, or "".
 	View string `json:"-"`
 
+	adopts bool // of GitDir nothing is known or in use: it gets the index as it is
 	shared bool // by the commands of a session
 	lander lander
 }

@@ -24,6 +24,9 @@ func (g *guard) stashed(c *refs.Change, heads map[string]string) (string, error)
 		if why, err := g.commit(e.New); why != "" || err != nil {
 			return why, err
 		}
+		if len(g.names) == 0 {
+			continue // nothing is protected
+		}
 		may, others := false, true
 		for git, head := range heads {
 			if slices.Contains(g.layer.GitDirs, git) && g.mayPick(e.New, 2, false, head, g.mayCarry) { // the third parent has untracked files

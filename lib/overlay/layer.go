@@ -31,6 +31,8 @@ import (
 type Layer struct {
 	Dir string `json:"dir"` // of pk's own, absolute, without links
 
+	Elsewhere string `json:"-"` // the upper directory, if it is not in Dir
+
 	lock  *os.File
 	fresh bool
 	upper string // the name of the upper directory, once it is known
@@ -88,9 +90,9 @@ func (l *Layer) Open(mode fs.FileMode) error {
 		err := os.Mkdir(filepath.Join(l.Dir, name), 0o700)
 		switch {
 		case err == nil && name == upper:
-			err = os.Chmod(l.Upper(), mode&(fs.ModePerm|fs.ModeSetgid|fs.ModeSticky)|0o700)
+			err = os.Chmod(filepath.Join(l.Dir, name), mode&(fs.ModePerm|fs.ModeSetgid|fs.ModeSticky)|0o700)
 		case errors.Is(err, os.ErrExist):
-			err = l.allow(name)
+			err = allow(filepath.Join(l.Dir, name))
 		}
 		if err != nil {
 			return err
@@ -134,8 +136,7 @@ func knownUpper(dir string) string {
 }
 
 // allow gives the owner of a directory all permissions.
-func (l *Layer) allow(name string) error {
-	path := filepath.Join(l.Dir, name)
+func allow(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Perm()&0o700 == 0o700 {
 		return err
@@ -146,7 +147,7 @@ func (l *Layer) allow(name string) error {
 // OpenUpper opens the upper directory. If a command has taken permissions from its owner, it
 // gives them back.
 func (l *Layer) OpenUpper(flags int) (int, error) {
-	if err := l.allow(filepath.Base(l.Upper())); err != nil {
+	if err := allow(l.Upper()); err != nil {
 		return -1, err
 	}
 	return fsat.Openat(unix.AT_FDCWD, l.Upper(), flags|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
@@ -215,6 +216,9 @@ func (l *Layer) InPlace() bool {
 // Upper is the upper layer, Work the kernel's directory beside it, and Merged the place
 // where a session mounts the overlay.
 func (l *Layer) Upper() string {
+	if l.Elsewhere != "" {
+		return l.Elsewhere
+	}
 	if l.upper == "" {
 		l.upper = knownUpper(l.Dir)
 	}
