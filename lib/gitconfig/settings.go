@@ -60,11 +60,11 @@ func kindOfValue(key string) kindOfSetting {
 	switch key {
 	case "core.hookspath", "init.templatedir":
 		return programs
-	case "core.attributesfile", "core.excludesfile", "trace2.normaltarget", "trace2.eventtarget", "trace2.perftarget":
+	case "core.attributesfile", "core.excludesfile", "commit.template", "mailmap.file", "format.signaturefile", "trace2.normaltarget", "trace2.eventtarget", "trace2.perftarget":
 		return reads
 	case "core.splitindex", "index.sparse":
 		return partial
-	case "core.worktree", "commit.template", "blame.ignorerevsfile", "mailmap.file", "format.signaturefile":
+	case "core.worktree", "blame.ignorerevsfile": // people change the latter, and it is in gitdir's list of what git cannot read
 		return noFile
 	}
 	switch section {

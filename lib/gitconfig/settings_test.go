@@ -155,6 +155,9 @@ func TestNamesOfFilesThatAreMissing(t *testing.T) {
 		{"a directory too", "[alias]\nx=\"!cd tools; sh x\"", "x tools/x"},
 		{"an option's value", "[core]\nsshCommand=ssh -F tools/conf", "tools/conf"},
 		{"an attributes file", "[core]\nattributesFile=a", "a .git/a"},
+		{"a template of messages", "[commit]\ntemplate=~/proj/t", "t"},
+		{"a signature, which goes into patches", "[format]\nsignatureFile=~/proj/s", "s"},
+		{"a mailmap of another name", "[mailmap]\nfile=~/proj/m", "m"},
 		{"a list of ignored files", "[core]\nexcludesFile=~/proj/i", "i"},
 		{"a trace", "[trace2]\neventTarget={home}/proj/t", "t"},
 	} {

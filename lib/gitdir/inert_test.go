@@ -329,7 +329,10 @@ func TestVeryManyRepositories(t *testing.T) {
 // Files of the work tree at which git would wait or crash are out of its way; those of the user's stay.
 func TestFilesThatGitCannotRead(t *testing.T) {
 	for script, want := range map[string][]string{
-		`rm .gitignore; mkfifo .gitignore .gitattributes .mailmap .gitmodules`: {".gitattributes", ".gitignore", ".gitmodules", ".mailmap"},
+		`rm .gitignore; mkfifo .gitignore .gitattributes .mailmap .gitmodules`:   {".gitattributes", ".gitignore", ".gitmodules", ".mailmap"},
+		`mkfifo .git-blame-ignore-revs a/.git-blame-ignore-revs`:                 {".git-blame-ignore-revs", "a/.git-blame-ignore-revs"},
+		`head -c 1100000 /dev/zero | tr "\\0" "\n" >.mailmap`:                    {".mailmap"},
+		`head -c 1000000 /dev/zero | tr "\\0" "\n" >.mailmap`:                    nil,
 		`mkfifo a/b/c/.gitignore`:                                                {"a/b/c/.gitignore"},
 		`mkdir d; mkfifo d/.gitignore; mv d a/b`:                                 {"a/b/d/.gitignore"},
 		`mkfifo a/p; ln a/p a/.gitignore`:                                        {"a/.gitignore"},

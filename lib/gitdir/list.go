@@ -643,8 +643,8 @@ func list(fd int) (dirs, reads []string, err error) {
 }
 
 // gitReads are the files of a work tree that git opens by their names, gitignore(5), gitattributes(5),
-// gitmailmap(5) and gitmodules(5).
-var gitReads = []string{".gitignore", ".gitattributes", ".mailmap", modulesFile}
+// gitmailmap(5) and gitmodules(5), and what blame.ignoreRevsFile is set to, git-blame(1).
+var gitReads = []string{".gitignore", ".gitattributes", ".mailmap", modulesFile, ".git-blame-ignore-revs"}
 
 const modulesFile = ".gitmodules"
 
@@ -656,7 +656,7 @@ func unreadable(fd int, name string, st *unix.Statx_t) bool {
 		data, _, err := overlay.ReadFile(fd, name, unix.O_NOFOLLOW, maxRead)
 		return err == nil && objects.TooManyMacros(data)
 	case kind == unix.S_IFREG:
-		return st.Size > maxRead
+		return st.Size > maxRead || st.Size > maxMailmap && name == ".mailmap"
 	default:
 		return kind == unix.S_IFIFO || kind == unix.S_IFLNK && name == modulesFile
 	}
@@ -664,6 +664,10 @@ func unreadable(fd int, name string, st *unix.Statx_t) bool {
 
 // maxRead bounds the bytes of a file that git reads whole. A sparse one takes no space on the disk.
 const maxRead = 16 << 20
+
+// maxMailmap bounds a .mailmap: git sorts its lines in quadratic time, four million bytes in nine seconds. That of the Linux
+// kernel has 50 kB.
+const maxMailmap = 1 << 20
 
 // closed keeps a directory that may stay closed, unless it has a known repository of the
 // host's: a command could have closed it to hide that.
