@@ -548,6 +548,25 @@ func TestBranchInTheWayOfTheHosts(t *testing.T) {
 	assert.Equal(t, "next\n", g.host(t, g.Project, "git log -1 --format=%s main"))
 }
 
+// The user packs references and drops logs while work under way stays in the sandbox. When that ends, it lands.
+func TestGcWhileWorkStays(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for name, c := range map[string]struct{ first, second string }{
+		"git am":     {`git checkout -q topic; echo 1 >z; git add z; git commit -qm z; git format-patch -q -1; git reset -q --hard HEAD~1; echo 2 >z; git add z; git commit -qm z2; git am -q -3 0*; rm 0*`, `echo 3 >z; git add z; git am -q --continue`},
+		"git rebase": {`git checkout -q topic; echo 1 >z; git add z; git commit -qm z; git rebase -q -x "test -e ok" main`, `touch ok; git rebase --continue; rm ok`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			assert.Contains(t, g.Run(t, "pk-bash", "-y", "--raw", "--", c.first).Stderr, "stays in the sandbox")
+			g.host(t, g.Project, "git pack-refs --all; git reflog expire --all --expire=now; git gc -q")
+			got := g.fence(t, c.second)
+			assert.NotContains(t, got.Stderr, "has moved")
+			assert.Equal(t, "topic\nz\n", g.host(t, g.Project, "git branch --show-current; git log -1 --format=%s; git diff --exit-code HEAD"), got.Stderr)
+		})
+	}
+}
+
 // Work trees may belong to a bare repository in the place of a .git, or behind one. Its HEAD is checked out nowhere.
 func TestWorkTreesOfABareRepository(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

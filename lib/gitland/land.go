@@ -213,11 +213,14 @@ func (l *Layer) tidyUp(out *landed) error {
 	held, stay := map[string]int64{}, slices.Concat(out.Keep, out.hold, l.begunWith(out.Keep))
 	now := l.now(stay...)
 	for _, rel := range stay {
-		if held[rel] = out.since(rel); l.hasLanded(&out.record, rel) {
+		held[rel] = out.since(rel)
+		if value, is := l.hasLanded(&out.record, rel); is {
 			held[rel] = now
+			out.stayed(rel, value)
 		}
 	}
 	maps.DeleteFunc(out.Trees, func(rel, _ string) bool { return !slices.Contains(out.Keep, path.Join(rel, indexFile)) })
+	maps.DeleteFunc(out.Stayed, func(rel, _ string) bool { return !slices.Contains(stay, rel) })
 	out.Told = slices.DeleteFunc(out.Told, func(line string) bool { return strings.HasSuffix(line, dropped) }) // the next loss is another one
 	out.Refs, out.Began, out.Marks, out.Files, out.Moves, out.Held, out.Phase = nil, nil, nil, nil, nil, held, tidying
 	err := error(nil)
@@ -265,9 +268,9 @@ func (l *Layer) unpack(out *landed) error {
 	return nil
 }
 
-// hasLanded reports whether a reference of the host's is still as it landed while the command
+// hasLanded returns the value of a reference of the host's that is still as it landed while the command
 // ran: the work that stays in the layer began with that.
-func (l *Layer) hasLanded(r *record, rel string) bool {
+func (l *Layer) hasLanded(r *record, rel string) (value string, is bool) {
 	for git, landed := range r.Refs {
 		name, below := rel, true
 		if git != "" && git != "." {
@@ -283,13 +286,13 @@ func (l *Layer) hasLanded(r *record, rel string) bool {
 		}
 		format, _, err := objects.FormatOf(host.Common)
 		if err != nil {
-			return false
+			return "", false
 		}
 		host.HexLen = 2 * format.Size()
 		id, target, err := refs.Value(host, name)
-		return err == nil && valueOf(id, target) == value
+		return value, err == nil && valueOf(id, target) == value
 	}
-	return false
+	return "", false
 }
 
 // finish tidies a layer whose record asks for it, and reports the files that stay. said are the lines of the landing;

@@ -25,6 +25,11 @@ func (n *landing) landRefs() error {
 		why, err := n.guard().checkedOut(n.before(), id)
 		return why == "" && err == nil
 	}
+	for _, name := range n.leading {
+		if value, is := n.out.Stayed[n.path(name)]; is {
+			o.Began[name] = value
+		}
+	}
 	shared := n.out.refs(n.repo.rel)
 	copyShared(o.Landed, shared)
 	changes, err := n.changes(o)
@@ -111,6 +116,9 @@ func (n *landing) changes(o refs.Options) ([]refs.Change, error) {
 	}
 	return slices.DeleteFunc(changes, func(c refs.Change) bool {
 		if n.underWay && slices.Contains(n.leading, c.Name) {
+			if !c.Moved {
+				n.out.stayed(n.path(c.Name), valueOf(c.Old, c.OldTarget))
+			}
 			return true
 		}
 		if refs.PerWorktree(c.Name) {

@@ -214,12 +214,13 @@ type record struct {
 	Config map[string]string                `json:"config,omitempty"` // digests of the host's configs for which the layer's were kept
 	Told   []string                         `json:"told,omitempty"`   // messages already given
 
-	GitDir string           `json:"git_dir,omitempty"` // identity of the host's git directory
-	Place  string           `json:"place,omitempty"`   // its path
-	Keep   []string         `json:"keep,omitempty"`    // paths that tidying leaves
-	Phase  phase            `json:"phase,omitempty"`
-	Waits  []waiting        `json:"waits,omitempty"`
-	Held   map[string]int64 `json:"held,omitempty"` // kept paths whose upper file is from an earlier mount: Since of that
+	GitDir string            `json:"git_dir,omitempty"` // identity of the host's git directory
+	Place  string            `json:"place,omitempty"`   // its path
+	Keep   []string          `json:"keep,omitempty"`    // paths that tidying leaves
+	Phase  phase             `json:"phase,omitempty"`
+	Waits  []waiting         `json:"waits,omitempty"`
+	Held   map[string]int64  `json:"held,omitempty"`   // kept paths whose upper file is from an earlier mount: Since of that
+	Stayed map[string]string `json:"stayed,omitempty"` // values that kept references had on the host before
 }
 
 // waiting is a ref below refs/pk for a commit that does not land before a rebase or the like
@@ -266,6 +267,15 @@ func (r *record) began(path, value string) {
 	if _, known := r.Began[path]; !known {
 		r.Began[path] = value
 	}
+}
+
+// stayed notes the value with which a reference of the host's began that stays: git gc of the host's may drop what
+// tells whether it has moved.
+func (r *record) stayed(path, value string) {
+	if r.Stayed == nil {
+		r.Stayed = map[string]string{}
+	}
+	r.Stayed[path] = value
 }
 
 // beginning returns the value that a reference had before the commands began, if the present
@@ -332,7 +342,7 @@ func (l *Layer) begin() error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	s := record{Since: since, Base: config, Torn: torn, Config: old.Config, Told: old.Told, GitDir: id, Place: l.GitDir, Keep: old.Keep, Held: old.Held, Waits: old.Waits, Trees: old.Trees, Phase: used}
+	s := record{Since: since, Base: config, Torn: torn, Config: old.Config, Told: old.Told, GitDir: id, Place: l.GitDir, Keep: old.Keep, Held: old.Held, Stayed: old.Stayed, Waits: old.Waits, Trees: old.Trees, Phase: used}
 	for rel, digest := range old.Config {
 		now, err := os.ReadFile(filepath.Join(l.GitDir, rel))
 		if err == nil && digestOf(now) == digest {
