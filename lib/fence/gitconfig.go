@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -27,6 +28,9 @@ func (f *Fence) gitHome(project string) func(func(string) bool) bwrap.Home {
 		add(gitconfig.ConfigName, c.Config, "the user's configuration, reduced to data")
 		add(gitconfig.ExcludesName, c.Excludes, "the files that the user ignores")
 		add(gitconfig.AttributesName, c.Attributes, "the user's attributes")
+		for _, name := range slices.Sorted(maps.Keys(c.Included)) {
+			add(name, c.Included[name], "what the repository's configuration includes, reduced to data")
+		}
 		for _, kv := range c.Env {
 			name, value, _ := strings.Cut(kv, "=")
 			home.Vars = append(home.Vars, bwrap.Var{Name: name, Value: value, Rule: "default: git: settings that are data"})

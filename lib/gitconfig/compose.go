@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -24,12 +25,13 @@ const maxLists = 1 << 20
 
 // Composed is the user's git configuration for a sandbox, reduced to data.
 type Composed struct {
-	Config     []byte   // of ConfigName
-	Excludes   []byte   // of ExcludesName; nil for none
-	Attributes []byte   // of AttributesName; nil for none
-	Env        []string // the settings of GIT_CONFIG_COUNT that are data, and pk's own, as variables
-	Missing    []string // filters and merge drivers whose programs are not in the sandbox, for people
-	Notes      []string // files that could not be read, for people
+	Config     []byte            // of ConfigName
+	Excludes   []byte            // of ExcludesName; nil for none
+	Attributes []byte            // of AttributesName; nil for none
+	Included   map[string][]byte // of files in the home that the repository's configuration includes, by their names there
+	Env        []string          // the settings of GIT_CONFIG_COUNT that are data, and pk's own, as variables
+	Missing    []string          // filters and merge drivers whose programs are not in the sandbox, for people
+	Notes      []string          // files that could not be read, for people
 }
 
 // own are settings of pk's. Automatic packing costs time, and a sandbox that lives for
@@ -42,8 +44,8 @@ var WholeIndex = []Entry{{Key: "core.splitindex", Value: "false"}, {Key: "index.
 
 // Compose makes the configuration for git in a sandbox that works in dir, an absolute
 // path: from the system's and the user's files, with the includes that git would follow
-// in dir, and from GIT_CONFIG_COUNT. No file of a repository goes into it; conditions of
-// includeIf look at the repository around dir, unless it is another user's.
+// in dir, and from GIT_CONFIG_COUNT. Of the repository around dir, unless it is another user's, it reads what is
+// included, and the conditions of includeIf look at it.
 //
 // set are further settings, which hold over all of these.
 //
@@ -92,21 +94,57 @@ func Compose(dir string, getenv Getenv, has func(program string) bool, set ...En
 	if c.Attributes != nil {
 		s.kept = append(s.kept, Entry{Key: "core.attributesfile", Value: "~/" + AttributesName})
 	}
+	repository := c.repository(dir, getenv, s.has)
+	signs := func(key string, in []Entry) bool {
+		e, _ := last(in, key)
+		on, _ := e.Bool()
+		return on
+	}
+	for _, key := range signatures {
+		if signs(key, repository) {
+			set = append(slices.Clone(set), Entry{Key: key, Value: "false"})
+		}
+	}
 	inEnv := func(e Entry) bool { return e.File == counter }
 	c.Env = environ(append(slices.DeleteFunc(slices.Clone(s.kept), func(e Entry) bool { return !inEnv(e) }), set...))
 	text := "# The user's git configuration, reduced to data. pk writes it anew for each command.\n"
 	for _, line := range s.missing() {
 		text += "# " + line + "\n"
 	}
-	for _, key := range []string{"commit.gpgsign", "tag.gpgsign", "push.gpgsign"} {
-		if e, ok := last(l.entries, key); ok {
-			if on, _ := e.Bool(); on {
-				text += "# " + key + " is off: no key to sign with is in the sandbox\n"
-			}
+	for _, key := range signatures {
+		if signs(key, append(l.entries, repository...)) {
+			text += "# " + key + " is off: no key to sign with is in the sandbox\n"
 		}
 	}
 	c.Config = append([]byte(text), Format(append(slices.DeleteFunc(s.kept, inEnv), own...))...)
 	return c
+}
+
+var signatures = []string{"commit.gpgsign", "tag.gpgsign", "push.gpgsign"}
+
+// repository returns the entries of the repository around dir. It adds the files that they include: git in the sandbox
+// reads them at the same places.
+func (c *Composed) repository(dir string, getenv Getenv, has func(string) bool) []Entry {
+	l := &loader{getenv: getenv, at: discover(dir)}
+	l.distrust()
+	if l.repository() != nil {
+		return nil // git stops there, in the sandbox too
+	}
+	for _, in := range l.tops {
+		name, inside := strings.CutPrefix(path.Clean(in.file), getenv.value("HOME")+"/")
+		if !inside || slices.Contains([]string{ConfigName, ExcludesName, AttributesName}, name) {
+			continue
+		}
+		s := selection{has: has}
+		for _, e := range in.entries {
+			s.add(e)
+		}
+		if c.Included == nil {
+			c.Included = map[string][]byte{}
+		}
+		c.Included[name] = Format(s.kept)
+	}
+	return l.entries
 }
 
 // ExcludesFile returns the absolute path of the user's list of files that git ignores in

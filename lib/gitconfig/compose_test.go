@@ -29,6 +29,31 @@ func (h *home) read(c Composed) string {
 	return strings.TrimSuffix(text, "gc.auto\n0\x00maintenance.auto\nfalse\x00")
 }
 
+// A file of the home that the repository's configuration includes is there in the sandbox, as data.
+func TestIncludedByTheRepository(t *testing.T) {
+	h := newHome(t)
+	h.project()
+	h.write("work/gitconfig", "[user]\nname=Work\n[core]\npager=evil\n[include]\npath=more\n")
+	h.write("work/more", "[user]\nemail=e@work\n[http]\nextraHeader=secret\n")
+	h.write("no", "[user]\nname=No\n")
+	h.git("proj", "config", "include.path", "~/work/gitconfig")
+	h.git("proj", "config", "includeIf.onbranch:none.path", "~/no")
+	h.git("proj", "config", "--add", "include.path", "~/.gitconfig")
+	assert.Equal(t, map[string][]byte{"work/gitconfig": []byte("[user]\n\tname = Work\n\temail = e@work\n")}, h.compose().Included)
+}
+
+// Nothing is signed in the sandbox, whatever the repository says.
+func TestSignaturesOfTheRepository(t *testing.T) {
+	h := newHome(t)
+	h.project()
+	assert.Empty(t, h.compose().Env)
+	h.git("proj", "config", "commit.gpgSign", "true")
+	h.git("proj", "config", "tag.gpgSign", "false")
+	c := h.compose()
+	assert.Equal(t, []string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=commit.gpgsign", "GIT_CONFIG_VALUE_0=false"}, c.Env)
+	assert.Contains(t, string(c.Config), "# commit.gpgsign is off")
+}
+
 func TestCompose(t *testing.T) {
 	for _, test := range []struct {
 		name, config string

@@ -45,7 +45,8 @@ type loader struct {
 	targets []Entry // every: the targets of includes, as absolute paths
 
 	entries  []Entry
-	closed   []string // files that may not be read
+	closed   []string   // files that may not be read
+	tops     []included // by files of a scope
 	depth    int
 	includes int
 	total    int64
@@ -321,6 +322,12 @@ func (l *loader) forgiven(err error) error {
 	return err
 }
 
+// included is a file, and what it and those have that it includes.
+type included struct {
+	file    string
+	entries []Entry
+}
+
 // include reads the file that an entry includes, if the entry is an include whose
 // condition holds.
 func (l *loader) include(e Entry) error {
@@ -328,7 +335,7 @@ func (l *loader) include(e Entry) error {
 	if !ok || conditional && !l.every && !l.holds(condition, e) {
 		return nil
 	}
-	file, err := l.included(e)
+	file, err := l.includedBy(e)
 	if err != nil {
 		return l.forgiven(err)
 	}
@@ -338,10 +345,14 @@ func (l *loader) include(e Entry) error {
 	if l.depth == maxDepth || l.includes == maxIncludes {
 		return fmt.Errorf("%q, line %d: more files are included than make sense", e.File, e.Line)
 	}
+	from := len(l.entries)
 	l.depth++
 	l.includes++
 	err = l.file(file)
 	l.depth--
+	if l.depth == 0 {
+		l.tops = append(l.tops, included{file, l.entries[from:len(l.entries):len(l.entries)]})
+	}
 	if missing(err) {
 		return nil
 	}
@@ -360,9 +371,9 @@ func includes(key string) (condition string, conditional, ok bool) {
 	return condition, true, ok
 }
 
-// included is the name of the file that an entry includes. A relative name is relative
+// includedBy is the name of the file that an entry includes. A relative name is relative
 // to the directory of the including file.
-func (l *loader) included(e Entry) (string, error) {
+func (l *loader) includedBy(e Entry) (string, error) {
 	if e.NoValue {
 		return "", fmt.Errorf("%q, line %d: %q has no value", e.File, e.Line, e.Key)
 	}

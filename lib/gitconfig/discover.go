@@ -3,7 +3,6 @@ package gitconfig
 import (
 	"bytes"
 	"path"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -63,7 +62,8 @@ func WorkTree(gitDir string) string {
 // nowhere.
 func IsBare(gitDir string) bool {
 	e, ok := ownEntry(gitDir, "core.bare")
-	return ok && (e.NoValue || slices.Contains([]string{"true", "yes", "on", "1"}, strings.ToLower(e.Value)))
+	is, _ := e.Bool()
+	return ok && is
 }
 
 // ownEntry is the value of a key of the section core in the files of a git directory.
