@@ -382,8 +382,8 @@ func (n *landing) leaveStates(o state.Options) error {
 
 // waits reports whether the command's HEAD, or its branch, stays for the next command.
 func (n *landing) waits() bool {
-	at := headOf(n.up, n.host)
-	return n.out.keeps(path.Join(n.rel, "HEAD")) || at != "" && n.out.keeps(path.Join(n.repo.rel, at))
+	at, head := headOf(n.up, n.host), path.Join(n.rel, "HEAD")
+	return n.out.keeps(head) || at != "" && n.out.keeps(path.Join(n.repo.rel, at)) && !slices.Contains(n.out.left, head)
 }
 
 // leaveIndex leaves the index with its HEAD.

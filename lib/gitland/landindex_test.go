@@ -139,6 +139,7 @@ func TestHeadOfABranchThatDoesNotLand(t *testing.T) {
 			assert.Contains(t, strings.Join(g.landed(l), "\n"), row.told)
 			assert.Equal(t, "refs/heads/main", g.Git(".", "symbolic-ref", "HEAD"))
 			assert.Equal(t, "s", g.Git(".", "diff", "--cached", "--name-only"))
+			assert.NoFileExists(t, filepath.Join(l.Upper(), indexFile), "without its HEAD, the next commit would take back the user's")
 		})
 	}
 }
