@@ -2,8 +2,15 @@
 // result.
 package main
 
-import "os"
+import (
+	"os"
+
+	"pikuri/lib/monitor"
+)
 
 var version string // set by the linker
 
-func main() { os.Exit(Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	monitor.DefaultSignals()
+	os.Exit(Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

@@ -132,11 +132,11 @@ func (o *options) run(ctx *cli.Context) error {
 // prepareProcess closes the descriptors that the command must not inherit, opens the audit
 // file, and asks for the signals.
 func (s *session) prepareProcess() error {
-	signal.Notify(s.signals, syscall.SIGPIPE) // a reader that has gone ends the command, as in any pipeline
+	monitor.Listen(s.signals, syscall.SIGPIPE) // a reader that has gone ends the command, as in any pipeline
 	if s.stay != nil {
 		s.stay.listen(s.signals)
 	} else {
-		signal.Notify(s.signals, endSignals()...)
+		monitor.Listen(s.signals, endSignals()...)
 	}
 	err := monitor.CloseInherited()
 	if err == nil {

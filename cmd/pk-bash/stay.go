@@ -85,7 +85,7 @@ func runInSecond() error {
 		return fmt.Errorf("cannot make a socket: %w", err)
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, endSignals()...)
+	monitor.Listen(signals, endSignals()...)
 	_, err = unix.FcntlInt(uintptr(pair[1]), unix.F_SETFD, 0)
 	pid := 0
 	if err == nil {
@@ -127,7 +127,7 @@ func runInSecond() error {
 // listen takes the signals that the first process passes on. If that was killed, the command
 // ends, as it does when pk-bash is killed without --keep-background.
 func (y *stay) listen(signals chan<- os.Signal) {
-	signal.Notify(make(chan os.Signal, 1), endSignals()...)
+	monitor.Listen(make(chan os.Signal, 1), endSignals()...)
 	go func() {
 		for {
 			said := []byte{byte(syscall.SIGKILL)}
@@ -149,7 +149,7 @@ func (y *stay) listen(signals chan<- os.Signal) {
 // detach lets the first process end with that status, and gives up all that this one has of
 // the caller's. Messages go to the log, if there is one.
 func (y *stay) detach(status int, signals chan<- os.Signal, log *os.File) error {
-	signal.Notify(signals, endSignals()...)
+	monitor.Listen(signals, endSignals()...)
 	y.detached.Store(true)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

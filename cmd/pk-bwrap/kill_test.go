@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli/clitest"
 )
@@ -176,4 +178,27 @@ func TestASignalBeforeTheCommand(t *testing.T) {
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	_ = cmd.Wait() // by the signal
 	assert.Equal(t, syscall.SIGTERM, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
+}
+
+// Before the sandbox is made, a signal ends the program, without a word of the runtime's.
+func TestEarlySignals(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, program := range []string{"pk-bwrap", "pk-bash"} {
+		for _, sig := range []syscall.Signal{unix.SIGQUIT, unix.SIGABRT, unix.SIGSYS, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM} {
+			list := filepath.Join(t.TempDir(), "list")
+			require.NoError(t, unix.Mkfifo(list, 0o644))
+			cmd := b.Command(program, "--readable-from", list, "--", "true")
+			stderr := new(bytes.Buffer)
+			cmd.Stderr = stderr
+			require.NoError(t, cmd.Start())
+			writer, err := os.OpenFile(list, os.O_WRONLY, 0) // it is read now
+			require.NoError(t, err)
+			require.NoError(t, cmd.Process.Signal(sig))
+			_ = cmd.Wait()
+			writer.Close()
+			ended := cmd.ProcessState.Sys().(syscall.WaitStatus)
+			assert.True(t, ended.Signal() == sig || program == "pk-bash" && ended.ExitStatus() == 128+int(sig), "%s %s %v", program, sig, ended)
+			assert.Empty(t, stderr.String())
+		}
+	}
 }

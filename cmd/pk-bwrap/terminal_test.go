@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -301,6 +302,49 @@ func TestTerminalThatPauses(t *testing.T) {
 	time.Sleep(5 * time.Second / 2)
 	s.wait(t, "5000\r\nlast\r\n")
 	s.wait(t, "ready:")
+}
+
+// A signal ends what writes to a terminal that takes no output.
+func TestSignalWhileTheTerminalPauses(t *testing.T) {
+	b := clitest.NewBox(t)
+	_, tty := clitest.Terminal(t)
+	cmd := b.Command("pk-bwrap", "--", "sh", "-c", "touch begun; yes")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, cmd.Start())
+	until(t, func() bool { _, err := os.Stat(b.Project + "/begun"); return err == nil })
+	until(t, func() bool { // full
+		fds := []unix.PollFd{{Fd: int32(tty.Fd()), Events: unix.POLLOUT}}
+		n, err := unix.Poll(fds, 0)
+		return n == 0 && err == nil
+	})
+	require.NoError(t, cmd.Process.Signal(unix.SIGTERM))
+	err := cmd.Wait()
+	failed, _ := errors.AsType[*exec.ExitError](err)
+	require.NotNil(t, failed, err)
+	require.Equal(t, unix.SIGTERM, failed.Sys().(syscall.WaitStatus).Signal())
+}
+
+// Stopped by another process, and continued in the background, it leaves the terminal to the shell.
+func TestContinuedInTheBackground(t *testing.T) {
+	s := newShell(t)
+	s.run(t, "mkfifo go")
+	s.typed(t, `pk-bwrap -- sh -c 'echo be""gun; read x <go; echo en""ded; exit 5'`+"\n")
+	s.wait(t, "begun")
+	require.NoError(t, unix.Kill(foregroundOf(t, s), unix.SIGSTOP))
+	s.wait(t, "Stopped")
+	s.wait(t, "ready:")
+	s.run(t, "bg")
+	require.Contains(t, s.run(t, "echo >go; wait %1; echo status=$?"), "status=5")
+	require.Equal(t, "none\n", s.run(t, "jobs; echo none"))
+}
+
+// foregroundOf returns the process group in the foreground.
+func foregroundOf(t *testing.T, s *shellSession) int {
+	t.Helper()
+	group, err := unix.IoctlGetInt(s.fd, unix.TIOCGPGRP)
+	require.NoError(t, err)
+	return group
 }
 
 // What is typed while a command runs in the background is the shell's, whichever streams of the command are terminals.

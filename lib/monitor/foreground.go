@@ -56,7 +56,32 @@ func (f *Foreground) Ready() <-chan struct{} { return f.listens }
 
 func (f *Foreground) listen(sig syscall.Signal) {
 	if !signal.Ignored(sig) {
-		signal.Notify(f.signals, sig)
+		Listen(f.signals, sig)
+	}
+}
+
+// The runtime drops some signals that nobody listens to, and ends the program with a trace at others.
+var (
+	traced  = []syscall.Signal{unix.SIGQUIT, unix.SIGABRT, unix.SIGSYS, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM}
+	actions sync.Map // of the runtime, by signal: struct sigaction of the kernel
+)
+
+// DefaultSignals has signals end this process, as they would end any, until Listen. It is for the beginning of a program.
+func DefaultSignals() {
+	for _, sig := range traced {
+		old := new([4]uint64)
+		setAction(sig, &[4]uint64{byDefault}, old)
+		actions.Store(sig, old)
+	}
+}
+
+// Listen is signal.Notify, also after DefaultSignals.
+func Listen(c chan<- os.Signal, list ...os.Signal) {
+	signal.Notify(c, list...)
+	for _, sig := range list {
+		if action, is := actions.LoadAndDelete(sig); is {
+			setAction(sig.(syscall.Signal), action.(*[4]uint64), nil)
+		}
 	}
 }
 
@@ -86,7 +111,7 @@ func (f *Foreground) Run(s *Sandbox) (status int, death syscall.Signal, ran bool
 	<-f.listens // then no change of the terminal is missed
 	if s.master != nil {
 		f.screen = newScreen(s, f.streams, func() { f.suspend(s, true) }, func() { f.follow(s) })
-		defer func() { f.screen.close(f.signals) }() // here, while the sandbox's terminal is open
+		defer func() { f.screen.close(f.signals, f.sent) }() // here, while the sandbox's terminal is open
 	}
 	for {
 		select {
@@ -191,13 +216,15 @@ const byDefault, ignore = 0, 1
 func withAction(sig syscall.Signal, action uint64, fn func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	now, old := [4]uint64{action}, [4]uint64{} // struct sigaction of the kernel
-	setAction := func(action, old *[4]uint64) {
-		_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(action)), uintptr(unsafe.Pointer(old)), 8, 0, 0)
-	}
-	setAction(&now, &old)
+	now, old := [4]uint64{action}, [4]uint64{}
+	setAction(sig, &now, &old)
 	fn()
-	setAction(&old, nil)
+	setAction(sig, &old, nil)
+}
+
+// setAction sets a struct sigaction of the kernel.
+func setAction(sig syscall.Signal, action, old *[4]uint64) {
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(action)), uintptr(unsafe.Pointer(old)), 8, 0, 0)
 }
 
 // Suspend stops a command and this process, as the suspend key does, and continues the command when this process

@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -164,6 +165,9 @@ func start(c Config) (*Sandbox, error) {
 	if c.Ready != nil {
 		<-c.Ready
 	}
+	if fewProcesses() {
+		spareThreads()
+	}
 	s := &Sandbox{program: p, kept: kept, status: l.status}
 	if err := s.handOver(l); err != nil {
 		if !kept {
@@ -181,11 +185,39 @@ func start(c Config) (*Sandbox, error) {
 	}
 	s.events = make(chan Event, 2)
 	go s.watch(c.After.add(s))
+	time.AfterFunc(spareAfter, spareThreads)
 	if c.Started != nil {
 		c.Started(fmt.Sprintf("/proc/%d/root%s", p.pid, s.root))
 	}
 	return s, nil
 }
+
+// fewProcesses reports whether a command could take all processes that RLIMIT_NPROC allows at once.
+func fewProcesses() bool {
+	const few = 4096
+	var limit unix.Rlimit
+	return unix.Getrlimit(unix.RLIMIT_NPROC, &limit) == nil && limit.Cur < few
+}
+
+// spareAfter is when a command may have taken those that a cgroup allows, at the soonest.
+const spareAfter = 20 * time.Millisecond
+
+// spareThreads has the runtime make threads, which it keeps: more than this process needs to land and to report. The
+// runtime ends a program that can get none.
+var spareThreads = sync.OnceFunc(func() {
+	const threads = 16
+	var made sync.WaitGroup
+	made.Add(threads)
+	for range threads {
+		go func() {
+			runtime.LockOSThread() // each on one of its own
+			defer runtime.UnlockOSThread()
+			made.Done()
+			made.Wait()
+		}()
+	}
+	made.Wait()
+})
 
 // launch is the state of Start.
 type launch struct {

@@ -193,7 +193,7 @@ func (c *screen) mirror() {
 
 // give sets the modes of the caller's terminal until cook.
 func (c *screen) give(modes *unix.Termios) {
-	if unix.IoctlSetTermios(c.in, unix.TCSETSW, modes) == nil {
+	if unix.IoctlSetTermios(c.in, unix.TCSETS, modes) == nil {
 		c.set = modes
 	}
 }
@@ -215,8 +215,8 @@ func (c *screen) suspend() {
 }
 
 func (c *screen) cook() {
-	if c.set != nil && (!c.lines || c.undisturbed()) {
-		_ = unix.IoctlSetTermios(c.in, unix.TCSETSW, c.modes)
+	if c.set != nil && inForeground(c.in) && (!c.lines || c.undisturbed()) {
+		_ = unix.IoctlSetTermios(c.in, unix.TCSETS, c.modes) // TCSETSW waits for output that nobody may read
 	}
 	c.set = nil
 	if c.claimed {
@@ -228,9 +228,12 @@ func (c *screen) cook() {
 func (c *screen) poke() { _, _ = unix.Write(c.wake[1], []byte{0}) }
 
 // close shows the last of the output, and gives the caller's terminal back. If the terminal takes no output, it
-// waits for that as the command would, or for a signal.
-func (c *screen) close(signals <-chan os.Signal) {
+// waits for that as the command would, or for a signal; sent is one that came before.
+func (c *screen) close(signals <-chan os.Signal, sent syscall.Signal) {
 	var late <-chan time.Time
+	if slices.Contains(endSignals, os.Signal(sent)) {
+		late = time.After(drainTime)
+	}
 	for shown := false; !shown; {
 		select {
 		case <-c.done:
@@ -238,7 +241,7 @@ func (c *screen) close(signals <-chan os.Signal) {
 		case <-late:
 			shown = true
 		case sig := <-signals:
-			if slices.Contains([]os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}, sig) && late == nil {
+			if slices.Contains(endSignals, sig) && late == nil {
 				late = time.After(drainTime)
 			}
 		}
@@ -246,6 +249,8 @@ func (c *screen) close(signals <-chan os.Signal) {
 	c.idle.Stop()
 	c.suspend()
 }
+
+var endSignals = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}
 
 // drainTime bounds the wait after a signal.
 const drainTime = 2 * time.Second
