@@ -13,7 +13,7 @@ import (
 )
 
 // passedOn are the signals that the monitor passes on from its caller to the command.
-// A signal that the caller ignores stays ignored, as with nohup(1).
+// SIGINT and SIGHUP stay ignored if the caller ignores them, as with nohup(1); of others Go does not tell.
 var passedOn = []syscall.Signal{
 	unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGABRT, unix.SIGSYS, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
 	unix.SIGTSTP, unix.SIGCONT, unix.SIGWINCH,

@@ -296,7 +296,9 @@ func (n *Note) do(r *Report, land func(*gitland.Layer) []string) error {
 	r.Moved, r.kept = append(r.Moved, moved...), planned.kept
 	if into != "" && (len(moved) > 0 || n.again) {
 		// A later command can make a link to the told path, and git on the host goes there.
-		err = errors.Join(err, gitdir.FenceAll(into))
+		if gitdir.FenceAll(into) != nil {
+			err = errors.Join(err, r.close())
+		}
 	}
 	for _, l := range replaced {
 		err = errors.Join(err, l.restore())
@@ -312,6 +314,19 @@ func (n *Note) do(r *Report, land func(*gitland.Layer) []string) error {
 		}
 	}
 	return err
+}
+
+// close closes moved directories that cannot be looked through, such as one that is too deep.
+func (r *Report) close() error {
+	var errs []error
+	for _, m := range r.Moved {
+		if info, err := os.Lstat(m.To); err != nil || !info.IsDir() || gitdir.FenceAll(m.To) == nil {
+			continue
+		}
+		errs = append(errs, os.Chmod(m.To, 0))
+		r.Git = append(r.Git, fmt.Sprintf("%q cannot be looked through for repositories: it is closed (chmod 0)", m.To))
+	}
+	return errors.Join(errs...)
 }
 
 // later reports whether a file was made after the sandbox had ended. The time of its last change

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitdir"
 	"pikuri/lib/session"
@@ -141,6 +142,47 @@ func TestRecoverTellsOnce(t *testing.T) {
 	require.NoError(t, err)
 	assert.FileExists(t, git+".fenced/HEAD.fenced")
 	assert.Len(t, done.Git, 1)
+}
+
+// A tree that is too deep to be looked through is closed, and no later command has to do with it.
+func TestTreeThatIsTooDeep(t *testing.T) {
+	base, project := ground(t)
+	skills := project + "/.claude/skills"
+	for _, moved := range []string{skills, project + "/.vscode"} {
+		n, err := Begin(base, Note{Names: []string{moved}, Session: "workspace-x"})
+		require.NoError(t, err)
+		require.NoError(t, os.MkdirAll(moved, 0o700))
+		if moved == skills {
+			deepen(t, moved)
+		}
+		done, err := n.End(Report{})
+		require.NoError(t, err)
+		require.NoError(t, done.Told())
+		require.Len(t, done.Moved, 1)
+		info, err := os.Stat(done.Moved[0].To)
+		require.NoError(t, err)
+		assert.Equal(t, moved == skills, info.Mode().Perm() == 0, info.Mode())
+		assert.Equal(t, moved == skills, len(done.Git) == 1, done.Git)
+	}
+	done, err := Recover(base)
+	require.NoError(t, err)
+	assert.Empty(t, done.Git)
+}
+
+// deepen makes directories in each other, longer than any path.
+func deepen(t *testing.T, dir string) {
+	t.Helper()
+	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	for range 700 {
+		name := strings.Repeat("d", 200)
+		require.NoError(t, unix.Mkdirat(fd, name, 0o700))
+		next, err := unix.Openat(fd, name, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		require.NoError(t, err)
+		unix.Close(fd)
+		fd = next
+	}
+	unix.Close(fd)
 }
 
 func TestNotesThatAreNotPks(t *testing.T) {
