@@ -567,6 +567,25 @@ func TestGcWhileWorkStays(t *testing.T) {
 	}
 }
 
+// The user's other branch has a submodule, which no work tree has now.
+func TestBranchWithASubmodule(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, `git checkout -q -b with; git init -q ../lib; git -C ../lib commit -q --allow-empty -m l; git -c protocol.file.allow=always submodule add -q ../lib lib; git commit -qm with; git checkout -q main; rm -rf lib`)
+	assert.NotContains(t, g.fence(t, `git checkout -q with; echo n >n; git add n`).Stderr, "dropped")
+	assert.Equal(t, "with\nA  n\n", g.host(t, g.Project, `git branch --show-current; git status --short -uno`))
+	assert.Equal(t, "A  n\n", g.fence(t, `git status --short -uno`).Stdout)
+}
+
+// An annotated tag that a command deletes is kept without a log, of which git gc would complain.
+func TestTagsAreKeptWithoutALog(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, `git tag -am t gone`)
+	g.fence(t, `git tag -d gone`)
+	assert.Equal(t, "tag\n", g.host(t, g.Project, `git cat-file -t refs/pk/trash/tags/gone; git reflog expire --all 2>&1`))
+}
+
 // Work trees may belong to a bare repository in the place of a .git, or behind one. Its HEAD is checked out nowhere.
 func TestWorkTreesOfABareRepository(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

@@ -650,10 +650,16 @@ func (g *guard) gitlink(path, id string, added bool) (string, error) {
 	return "", nil
 }
 
-// staged returns why the host must not get changed entries of the index, or "".
-func (g *guard) staged(x *indexes) (string, error) {
+// staged returns why the host must not get changed entries of the index, or "". A submodule that its HEAD has as well,
+// with that tree, was judged with that.
+func (g *guard) staged(x *indexes, head string) (string, error) {
 	bares := map[string]bool{}
 	for _, e := range x.changed {
+		if e.Mode == index.ModeGitlink {
+			if of, is := g.entry(head, e.Path); is && of.Mode == e.Mode && of.ID == e.ID {
+				continue
+			}
+		}
 		added := e.Mode == index.ModeGitlink && !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path && old.Mode == e.Mode })
 		if why, err := g.file(e.Path, e.Mode, e.ID, added); why != "" || err != nil {
 			return why, err

@@ -325,7 +325,7 @@ func (n *landing) wholeIndex() (why string, err error) {
 	if why, err := n.unsafe(x.changed); err != nil || why != "" {
 		return why, err
 	}
-	if why, err := n.guard().staged(x); err != nil || why != "" {
+	if why, err := n.guard().staged(x, n.treeOf(n.headLanded())); err != nil || why != "" {
 		return why, err
 	}
 	unlock, why, err := n.settle()
@@ -543,7 +543,7 @@ func (n *landing) fit() (bool, error) {
 	whole.changed, whole.old = x.Differences()
 	why, err := n.unsafe(whole.changed)
 	if why == "" && err == nil {
-		why, err = n.guard().staged(&whole)
+		why, err = n.guard().staged(&whole, n.treeOf(n.headLanded()))
 	}
 	return why == "" && err == nil, err
 }

@@ -892,8 +892,10 @@ func (t *transaction) saveAs(name, id, log, message string, advance bool) (bool,
 			return false, err
 		}
 	}
-	if err := t.appendLog(name, []LogEntry{t.summary(now.id, id, message)}); err != nil {
-		return false, err
+	if t.kind(id) == "commit" { // git gc complains of others in a log
+		if err := t.appendLog(name, []LogEntry{t.summary(now.id, id, message)}); err != nil {
+			return false, err
+		}
 	}
 	if err := l.Replace([]byte(id+"\n"), time.Time{}); err != nil {
 		return false, err
