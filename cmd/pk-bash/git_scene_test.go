@@ -586,6 +586,22 @@ func TestTagsAreKeptWithoutALog(t *testing.T) {
 	assert.Equal(t, "tag\n", g.host(t, g.Project, `git cat-file -t refs/pk/trash/tags/gone; git reflog expire --all 2>&1`))
 }
 
+// What does not land of linked work trees, and of the configuration, is told.
+func TestWhatTheHostKeepsIsTold(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, `git worktree lock wt; git worktree add -q --detach ../gone; rm -rf ../gone`)
+	assert.Contains(t, g.fence(t, `git worktree unlock wt`).Stderr, `worktrees/wt/locked": the command has removed it, and the host's is as it was`)
+	assert.Contains(t, g.fence(t, `git worktree prune`).Stderr, `worktrees/gone": the command has removed it, and the host's is as it was`)
+	assert.Contains(t, g.fence(t, `git worktree list`).Stdout, "locked")
+	assert.Contains(t, g.fence(t, `git config user.email agent@example.com`).Stderr, `"user.email"; it stays in the sandbox`)
+	g.host(t, g.Project, `git config branch.main.description x`)
+	assert.Contains(t, g.fence(t, `! git config --local user.email`).Stderr, `the host has changed "`+g.Project+`/.git/config": the configuration that stayed in the sandbox is gone`)
+	g.host(t, g.Project, `git config core.commentChar ';'; git commit -q --allow-empty -m 1`)
+	assert.NotContains(t, g.Run(t, "pk-bash", "-y", "--raw", "--", `GIT_SEQUENCE_EDITOR="sed -i 1s/pick/edit/" git rebase -q -i --keep-empty HEAD~1`).Stderr, "stays")
+	g.host(t, g.Project, `test -d .git/rebase-merge; git rebase --continue`)
+}
+
 // Work trees may belong to a bare repository in the place of a .git, or behind one. Its HEAD is checked out nowhere.
 func TestWorkTreesOfABareRepository(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

@@ -311,6 +311,9 @@ func (l *Layer) finish(s *record, said []string) error {
 	for _, name := range t.stays {
 		out.stay(name, "%q", filepath.Join(l.GitDir, name))
 	}
+	for _, name := range t.back {
+		out.refused(fmt.Sprintf("%q: the command has removed it, and the host's is as it was: git worktree prune, remove and unlock are for the host", filepath.Join(l.GitDir, name)))
+	}
 	for i, name := range t.bad {
 		if i == maxTold {
 			out.drop("%d more files that git could not read", len(t.bad)-maxTold)

@@ -349,6 +349,7 @@ func (l *Layer) begin() error {
 			continue
 		}
 		delete(s.Config, rel)
+		l.lander.told = append(l.lander.told, fmt.Sprintf("the host has changed %q: the configuration that stayed in the sandbox is gone", filepath.Join(l.GitDir, rel)))
 		if err := os.Remove(filepath.Join(l.Upper(), rel)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}

@@ -26,6 +26,7 @@ type tidy struct {
 	eraser fsat.Eraser
 	stays  []string // names that the host's git never sees
 	bad    []string // removed, since git could not read them
+	back   []string // of linked work trees: the command has removed it, and the host has it
 	err    error
 }
 
@@ -47,6 +48,8 @@ func (t *tidy) repository(dir int, rel string) {
 		switch {
 		case t.keeps(dir, e.Name, name):
 		case e.Name == "objects" && !whiteout:
+		case whiteout && (e.Name == "locked" || e.Name == "worktrees"):
+			t.giveBack(dir, e.Name, name)
 		case whiteout || slices.Contains(landedNames, e.Name) || strings.HasSuffix(e.Name, ".lock"):
 			if t.out.keepsBelow(name) {
 				t.prune(dir, e.Name, name)
@@ -198,7 +201,7 @@ func (t *tidy) below(dir int, name, rel string) {
 			below := path.Join(rel, e.Name)
 			switch {
 			case whiteout:
-				t.remove(sub, e.Name)
+				t.giveBack(sub, e.Name, below)
 			case exists(path.Join(t.host, below, "HEAD")):
 				t.in(sub, e.Name, below, func(repo int) { t.repository(repo, below) })
 			case exists(path.Join(t.host, below)):
@@ -208,6 +211,14 @@ func (t *tidy) below(dir int, name, rel string) {
 			}
 		})
 	})
+}
+
+// giveBack removes a whiteout, and tells it of a linked work tree: git worktree prune and unlock do not land.
+func (t *tidy) giveBack(dir int, name, rel string) {
+	if fsat.Within(rel, "worktrees") && exists(path.Join(t.host, rel)) {
+		t.back = append(t.back, rel)
+	}
+	t.remove(dir, name)
 }
 
 // prune removes all entries from a directory that are not kept.

@@ -232,12 +232,16 @@ var rebaseCommands = map[string]string{
 	"noop": "", "break": "", "b": "",
 }
 
+// comments are the characters of which git chooses one to begin a comment with (core.commentChar). To a git that takes
+// another one such a line is no command.
+const comments = "#;@!$%^&|:"
+
 // todo checks a list of commands. Git allows spaces before a command; git itself
 // writes none. With apply, git will run them.
 func todo(commands map[string]string, apply bool) check {
 	return func(l *lander, data, _ []byte) error {
 		return eachLine(data, func(line string) error {
-			if line == "" || line[0] == '#' {
+			if line == "" || strings.IndexByte(comments, line[0]) >= 0 {
 				return nil
 			}
 			command, rest, _ := strings.Cut(line, " ")
