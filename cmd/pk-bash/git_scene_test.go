@@ -199,7 +199,7 @@ func TestStashInAMovedDirectory(t *testing.T) {
 	assert.NoFileExists(t, g.Project+"/.vscode/tasks.json")
 }
 
-// A stash may remove a directory, or move it where no protected name can be: what is in it on the host moves along.
+// A stash may remove a directory, or move it, unless protected names can be there: new files of the host's move along.
 func TestStashThatRemovesADirectory(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	for _, c := range []struct {
@@ -586,7 +586,7 @@ func TestTagsAreKeptWithoutALog(t *testing.T) {
 	assert.Equal(t, "tag\n", g.host(t, g.Project, `git cat-file -t refs/pk/trash/tags/gone; git reflog expire --all 2>&1`))
 }
 
-// What does not land of linked work trees, and of the configuration, is told.
+// Changes of linked work trees and of the configuration that do not land are told.
 func TestWhatTheHostKeepsIsTold(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	g := newGround(t, b, template)

@@ -304,7 +304,7 @@ func TestTerminalThatPauses(t *testing.T) {
 	s.wait(t, "ready:")
 }
 
-// A signal ends what writes to a terminal that takes no output.
+// A signal ends a command that writes to a terminal which takes no output.
 func TestSignalWhileTheTerminalPauses(t *testing.T) {
 	b := clitest.NewBox(t)
 	_, tty := clitest.Terminal(t)
@@ -347,7 +347,7 @@ func foregroundOf(t *testing.T, s *shellSession) int {
 	return group
 }
 
-// What is typed while a command runs in the background is the shell's, whichever streams of the command are terminals.
+// Keys typed while a command runs in the background are the shell's, whichever streams of the command are terminals.
 func TestKeysForTheShell(t *testing.T) {
 	s := newShell(t)
 	for _, streams := range []string{"<&0 >/dev/null 2>&1", "<&1 </dev/null >/dev/tty 2>/dev/null", "<&2 </dev/null >/dev/null 2>/dev/tty"} {

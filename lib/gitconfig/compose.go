@@ -44,8 +44,8 @@ var WholeIndex = []Entry{{Key: "core.splitindex", Value: "false"}, {Key: "index.
 
 // Compose makes the configuration for git in a sandbox that works in dir, an absolute
 // path: from the system's and the user's files, with the includes that git would follow
-// in dir, and from GIT_CONFIG_COUNT. Of the repository around dir, unless it is another user's, it reads what is
-// included, and the conditions of includeIf look at it.
+// in dir, and from GIT_CONFIG_COUNT. Of the repository around dir, unless it is another user's, it reads the
+// included files, and the conditions of includeIf look at it.
 //
 // set are further settings, which hold over all of these.
 //

@@ -42,7 +42,7 @@ func TestIncludedByTheRepository(t *testing.T) {
 	assert.Equal(t, map[string][]byte{"work/gitconfig": []byte("[user]\n\tname = Work\n\temail = e@work\n")}, h.compose().Included)
 }
 
-// Nothing is signed in the sandbox, whatever the repository says.
+// Nothing is signed in the sandbox, even if the repository asks for it.
 func TestSignaturesOfTheRepository(t *testing.T) {
 	h := newHome(t)
 	h.project()

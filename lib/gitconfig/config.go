@@ -322,7 +322,7 @@ func (l *loader) forgiven(err error) error {
 	return err
 }
 
-// included is a file, and what it and those have that it includes.
+// included is a file, with its entries and those of the files that it includes.
 type included struct {
 	file    string
 	entries []Entry

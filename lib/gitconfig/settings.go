@@ -64,7 +64,7 @@ func kindOfValue(key string) kindOfSetting {
 		return reads
 	case "core.splitindex", "index.sparse":
 		return partial
-	case "core.worktree", "blame.ignorerevsfile": // people change the latter, and it is in gitdir's list of what git cannot read
+	case "core.worktree", "blame.ignorerevsfile": // commands may change the latter; gitdir renames one that git cannot read
 		return noFile
 	}
 	switch section {

@@ -26,7 +26,7 @@ type Inert struct {
 	Name   string // ".git", "HEAD", or one of gitReads
 	Fenced string // its name now; "": it had to be removed
 	ino    uint64
-	kept   string // a removed file's content after "=", a removed link's target after ">", or after "+" the inode of what is adopted instead
+	kept   string // a removed file's content after "=", a removed link's target after ">", or after "+" the inode of the adopted directory
 	users  bool   // the user may have made it
 	last   bool   // no later command has it back
 }

@@ -643,7 +643,7 @@ func list(fd int) (dirs, reads []string, err error) {
 }
 
 // gitReads are the files of a work tree that git opens by their names, gitignore(5), gitattributes(5),
-// gitmailmap(5) and gitmodules(5), and what blame.ignoreRevsFile is set to, git-blame(1).
+// gitmailmap(5) and gitmodules(5), and the usual value of blame.ignoreRevsFile, git-blame(1).
 var gitReads = []string{".gitignore", ".gitattributes", ".mailmap", modulesFile, ".git-blame-ignore-revs"}
 
 const modulesFile = ".gitmodules"

@@ -146,7 +146,7 @@ func (a *adoption) run() (*Adopted, error) {
 // begun begins the name of a directory in which a repository is adopted.
 const begun = ".pk-adopt-"
 
-// sweep removes what an adoption has left that was killed.
+// sweep removes the directories of adoptions that were killed.
 func (a *adoption) sweep() {
 	in := filepath.Dir(a.gitDir)
 	entries, _ := os.ReadDir(in)

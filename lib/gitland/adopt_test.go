@@ -86,7 +86,7 @@ func TestAdoptOtherKinds(t *testing.T) {
 	}
 }
 
-// What was under way in the repository is as it was.
+// Index, stashes and work under way are as they were.
 func TestAdoptAsItIs(t *testing.T) {
 	const three = `git init -q a; cd a; for i in 1 2 3; do echo $i >f$i; git add .; git commit -qm $i; done; `
 	for name, script := range map[string]string{

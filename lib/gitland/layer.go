@@ -269,8 +269,8 @@ func (r *record) began(path, value string) {
 	}
 }
 
-// stayed notes the value with which a reference of the host's began that stays: git gc of the host's may drop what
-// tells whether it has moved.
+// stayed notes the value with which a reference of the host's began that stays: git gc of the host's may drop the
+// signs that it has moved.
 func (r *record) stayed(path, value string) {
 	if r.Stayed == nil {
 		r.Stayed = map[string]string{}

@@ -154,7 +154,7 @@ func (g *guard) mayCarry(base, stash, head string) bool {
 type moves struct{ gone, filled map[string]bool }
 
 // moved reports whether git may find that a directory has moved to a place that has protected names. The other
-// side has new files in some directories; nil stands for all. Git takes what both paths end in for unmoved.
+// side has new files in some directories; nil stands for all. Git takes a common end of both paths for unmoved.
 func (g *guard) moved(m moves, filled map[string]bool) bool {
 	for from := range m.gone {
 		for to := range m.filled {

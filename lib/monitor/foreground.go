@@ -60,7 +60,7 @@ func (f *Foreground) listen(sig syscall.Signal) {
 	}
 }
 
-// The runtime drops some signals that nobody listens to, and ends the program with a trace at others.
+// The runtime drops some signals without a listener, and ends the program with a trace at others.
 var (
 	traced  = []syscall.Signal{unix.SIGQUIT, unix.SIGABRT, unix.SIGSYS, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM}
 	actions sync.Map // of the runtime, by signal: struct sigaction of the kernel

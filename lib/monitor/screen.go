@@ -216,7 +216,7 @@ func (c *screen) suspend() {
 
 func (c *screen) cook() {
 	if c.set != nil && inForeground(c.in) && (!c.lines || c.undisturbed()) {
-		_ = unix.IoctlSetTermios(c.in, unix.TCSETS, c.modes) // TCSETSW waits for output that nobody may read
+		_ = unix.IoctlSetTermios(c.in, unix.TCSETS, c.modes) // TCSETSW waits until the output is read
 	}
 	c.set = nil
 	if c.claimed {
@@ -228,7 +228,7 @@ func (c *screen) cook() {
 func (c *screen) poke() { _, _ = unix.Write(c.wake[1], []byte{0}) }
 
 // close shows the last of the output, and gives the caller's terminal back. If the terminal takes no output, it
-// waits for that as the command would, or for a signal; sent is one that came before.
+// waits for that as the command would, or for a signal; sent came before.
 func (c *screen) close(signals <-chan os.Signal, sent syscall.Signal) {
 	var late <-chan time.Time
 	if slices.Contains(endSignals, os.Signal(sent)) {
@@ -268,7 +268,7 @@ func (c *screen) show() {
 			return
 		}
 		output := buf[:n]
-		if c.lines { // the first byte tells what it is (TIOCPKT in ioctl_tty(2))
+		if c.lines { // the first byte is its kind (TIOCPKT in ioctl_tty(2))
 			if output = output[1:]; buf[0] != unix.TIOCPKT_DATA {
 				c.mu.Lock()
 				c.mirror()
@@ -344,7 +344,7 @@ func (c *screen) read() {
 	}
 }
 
-// input reads from the caller's terminal, if nobody else has it by now.
+// input reads from the caller's terminal, unless another program has it by now.
 func (c *screen) input(buf []byte) (int, error) {
 	if !c.lines {
 		if !inForeground(c.in) {
@@ -387,7 +387,7 @@ func (c *screen) unread() bool {
 		return false
 	}
 	defer unix.Close(int(slave))
-	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(slave), Events: unix.POLLIN}}, 0) // what was just written is input then
+	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(slave), Events: unix.POLLIN}}, 0) // all that was written is input then
 	n, failed := unix.IoctlGetInt(int(slave), unix.TIOCINQ)
 	return failed == nil && n > 0
 }

@@ -316,7 +316,7 @@ func (n *Note) do(r *Report, land func(*gitland.Layer) []string) error {
 	return err
 }
 
-// close closes moved directories that cannot be looked through, such as one that is too deep.
+// close closes moved directories that cannot be looked through, such as very deep ones.
 func (r *Report) close() error {
 	var errs []error
 	for _, m := range r.Moved {

@@ -370,8 +370,8 @@ func (t *transaction) stays(it *item, going bool) (value, bool) {
 	return now.value, it.done
 }
 
-// refuse decides about a ref that cannot be made now. If one that the host keeps is in its way, it is kept apart: in
-// the layer it would hide that one from the next commands.
+// refuse decides about a ref that cannot be made now. If a ref of the host's stays in its way, it is kept apart: in
+// the layer it would hide the host's from the next commands.
 func (t *transaction) refuse(it *item, err error) {
 	if other, stays := errors.AsType[inTheWay](t.conflict(it.Change.Name, true)); stays {
 		it.Change.Aside, it.Result.Aside = other.Error(), other.Error()
@@ -734,8 +734,8 @@ func (t *transaction) unlock(l *gitlock.Lock, name string) {
 	removeParents(t.top(name), name)
 }
 
-// conflict returns an inTheWay that names the ref of the host that blocks a new one. With going, one that is
-// still to be deleted does not.
+// conflict returns an inTheWay that names the ref of the host that blocks a new one. With going, a ref
+// that is still to be deleted does not.
 func (t *transaction) conflict(name string, going bool) error {
 	p, err := t.packed()
 	if err != nil {

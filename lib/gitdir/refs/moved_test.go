@@ -221,7 +221,7 @@ func TestThen(t *testing.T) {
 			packed := w.host + "/packed-then"
 			w.sh(w.tree, "cp .git/packed-refs "+packed+" 2>/dev/null || :")
 			began := Now()
-			for tick := began; began.Equal(tick); began = Now() { // what was made in the same tick of the clock counts as later
+			for tick := began; began.Equal(tick); began = Now() { // a ref made in the same tick of the clock counts as later
 				time.Sleep(time.Millisecond)
 			}
 			w.sh(w.tree, row.after)
