@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // Diagnose turns the message of a bwrap that failed into the line to type. It keeps the
@@ -215,7 +217,7 @@ func CheckFiles() error {
 	}
 	return &Unavailable{
 		Reason: fmt.Sprintf("cannot make a sandbox: too many open files: the limit is %d, a start needs %d", files.Max, minFiles),
-		Advice: "raise the limit on open files: ulimit -n 1024",
+		Advice: fsat.MoreFiles(),
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // Exit statuses. Plain commands use the first three; commands that run
@@ -102,7 +104,7 @@ func HintOf(err error) string {
 	}
 	switch {
 	case errors.Is(err, syscall.EMFILE):
-		return "raise the limit on open files: ulimit -n 1024"
+		return fsat.MoreFiles()
 	case errors.Is(err, syscall.ENOSYS):
 		return "the kernel is older than 5.12, or a system call filter denies what pk needs"
 	}

@@ -212,6 +212,9 @@ func (l *Link) ask(c Config) (err error) {
 		line = line[n:]
 	}
 	answer, files, err := l.receive(startTime)
+	if errors.Is(err, unix.EAGAIN) {
+		return &Failure{errors.New("the gate does not answer"), "if a process pk-gate is stopped, continue or kill it"}
+	}
 	if err != nil {
 		return gone(err)
 	}

@@ -386,7 +386,7 @@ func (s *Sandbox) explain(err error) error {
 		sound = err == nil && e.status == 0
 	}
 	if sound { // it could not take all files
-		return &bwrap.Refusal{Reason: "cannot make a sandbox: the set-up program has too many open files", Advice: setup.MoreFiles}
+		return &bwrap.Refusal{Reason: "cannot make a sandbox: the set-up program has too many open files", Advice: fsat.MoreFiles()}
 	}
 	return bwrap.Diagnose(s.said.text())
 }

@@ -197,7 +197,7 @@ func (r *run) fail(err error) {
 	if f, ok := errors.AsType[*failure](err); ok {
 		answer.Hint = f.hint
 	} else if errors.Is(err, unix.EMFILE) {
-		answer.Hint = MoreFiles
+		answer.Hint = fsat.MoreFiles()
 	}
 	r.answer(answer)
 }

@@ -131,15 +131,12 @@ func failed(m Mount, err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, unix.EMFILE):
-		hint = MoreFiles
+		hint = fsat.MoreFiles()
 	case errors.Is(err, errChanged), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ELOOP):
 		hint = "another process changes it; try again"
 	}
 	return &failure{fmt.Errorf("cannot show %q: %w", m.At, err), hint}
 }
-
-// MoreFiles is the hint of an error by the limit on open files.
-const MoreFiles = "raise the limit on open files: ulimit -n 1024"
 
 // failure is an error with a hint.
 type failure struct {

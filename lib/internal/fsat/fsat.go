@@ -6,6 +6,7 @@ package fsat
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -228,4 +229,14 @@ func WriteFile(file string, text []byte) error {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
+}
+
+// MoreFiles is the hint of an error by the limit on open files.
+func MoreFiles() string {
+	const usual = 1024
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Max < usual {
+		return fmt.Sprintf("raise the limit on open files: ulimit -n %d", usual)
+	}
+	return fmt.Sprintf("raise the limit on open files: ulimit -n %d", 4*limit.Max) // Go programs raise the soft one
 }
