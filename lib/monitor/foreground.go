@@ -87,9 +87,10 @@ func Listen(c chan<- os.Signal, list ...os.Signal) {
 
 // Terminals lists the streams that are terminals: for them the command gets a terminal of its own. The caller's
 // could be read, through standard output too, and in the background: from another session nothing prevents that.
-func (f *Foreground) Terminals() []int {
-	var list []int
-	for fd, s := range f.streams {
+func (f *Foreground) Terminals() []int { return terminals(f.streams) }
+
+func terminals(streams [3]*os.File) (list []int) {
+	for fd, s := range streams {
 		if s != nil && isTerminal(s) {
 			list = append(list, fd)
 		}

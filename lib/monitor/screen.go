@@ -41,6 +41,11 @@ type screen struct {
 	done    chan struct{}
 }
 
+// isRaw reports whether the caller's terminal is in raw mode while it has the input, for the streams that are terminals.
+func isRaw(terminals []int) bool {
+	return slices.Contains(terminals, 0) && slices.Contains(terminals, 1)
+}
+
 // newScreen begins to relay. suspend is called when the caller types the key that
 // suspends, and no shell in the sandbox is there to take it; idle soon after input or output:
 // before a command stops itself, it reads a key, or leaves the terminal as it was.
@@ -52,20 +57,18 @@ func newScreen(s *Sandbox, streams [3]*os.File, suspend, idle func()) *screen {
 			c.idle.Reset(nextLook << (looks - 1 - left))
 		}
 	})
-	for fd, f := range streams {
-		if f == nil || !isTerminal(f) {
-			continue
-		}
+	list := terminals(streams)
+	for _, fd := range list {
 		if fd == 0 {
-			c.in = numberOf(f)
+			c.in = numberOf(streams[fd])
 		} else if c.out < 0 {
-			c.out = numberOf(f)
+			c.out = numberOf(streams[fd])
 		}
-		c.lines = c.in >= 0 && fd != 1 && (c.lines || fd == 0)
 	}
 	if unix.Pipe2(c.wake[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
-		c.in, c.lines = -1, false
+		c.in = -1
 	}
+	c.lines = c.in >= 0 && !isRaw(list)
 	if c.lines {
 		_ = unix.IoctlSetPointerInt(c.master, unix.TIOCPKT, 1) // tells changes of the modes
 		c.adopt(c.master)
@@ -96,7 +99,7 @@ func (c *screen) adopt(from int) {
 	if c.lines {
 		modes.Lflag |= unix.EXTPROC
 	}
-	if c.lines || c.in < 0 {
+	if c.lines || c.in < 0 { // Job.Unprocessed, too
 		modes.Oflag &^= unix.OPOST
 	}
 	_ = unix.IoctlSetTermios(c.master, unix.TCSETS, &modes)
