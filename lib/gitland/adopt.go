@@ -17,6 +17,7 @@ import (
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitlock"
+	"pikuri/lib/internal/gitplace"
 	"pikuri/lib/overlay"
 )
 
@@ -231,6 +232,9 @@ func (a *adoption) readHead(source int) (text, commit string, err error) {
 		ref = strings.TrimSpace(ref)
 		if !strings.HasPrefix(ref, "refs/heads/") {
 			return "", "", fmt.Errorf("its HEAD is no branch: %q", ref)
+		}
+		if short := strings.TrimPrefix(ref, "refs/heads/"); !gitplace.IsPlain(ref) || pseudo(short) || mayBeShort(strings.ToLower(short)) {
+			return "", "", fmt.Errorf("the name of its branch may be taken for another thing, or run by a prompt: %q", ref)
 		}
 		return "ref: " + ref + "\n", "", refs.CheckName(ref)
 	}

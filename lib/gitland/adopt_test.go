@@ -201,6 +201,8 @@ func TestAdoptRefuses(t *testing.T) {
 		{"a .git file", `git init -q --separate-git-dir=gd a`, "not a directory"},
 		{"without a HEAD", `repo a; rm a/.git/HEAD`, "HEAD"},
 		{"HEAD leads elsewhere", `repo a; echo ref: refs/heads/../../x >a/.git/HEAD`, "git accepts no ref"},
+		{"HEAD is a branch that a prompt runs", `repo a; git -C a checkout -q -b 'x$(x)'`, "run by a prompt"},
+		{"HEAD is a branch that may be a commit", `repo a; git -C a checkout -q -b abcdef1`, "taken for another thing"},
 		{"HEAD is no branch", `repo a; echo ref: refs/tags/x >a/.git/HEAD`, "no branch"},
 		{"HEAD is a link", `repo a; ln -sf /etc/hostname a/.git/HEAD`, "HEAD"},
 		{"HEAD is a commit that is not there", `repo a; echo 1111111111111111111111111111111111111111 >a/.git/HEAD`, "does not have"},

@@ -461,7 +461,7 @@ func isBare(entries []objects.Entry) bool {
 // applies changes of that file to the protected one.
 func (g *guard) file(path string, mode uint32, id string, added bool) (string, error) {
 	if mode == index.ModeGitlink && (!g.protects(path) || !added && !g.within(path)) {
-		return g.gitlink(path, id, added)
+		return g.gitlink(path, id, added, false)
 	}
 	if path == ".gitmodules" && g.movesModule(id) {
 		return "it gives a submodule of the host's another path", nil
@@ -597,7 +597,9 @@ func (g *guard) isModule() bool {
 // reads the file. So the commit has to be clean in each that has it, and none may have it
 // that the host uses elsewhere, or that a new gitlink would use. A work tree that the host has
 // populated must have it.
-func (g *guard) gitlink(path, id string, added bool) (string, error) {
+//
+// judged tells that HEAD has it too, with the same commit: that was judged with HEAD.
+func (g *guard) gitlink(path, id string, added, judged bool) (string, error) {
 	found := false
 	here := map[string]bool{} // by git directory
 	has := map[string]bool{}  // the git directories of work trees that have populated it
@@ -619,6 +621,9 @@ func (g *guard) gitlink(path, id string, added bool) (string, error) {
 		}
 	}
 	for git, is := range here {
+		if judged {
+			break
+		}
 		rel, err := filepath.Rel(g.layer.GitDir, git)
 		if err != nil {
 			return "", err
@@ -634,7 +639,7 @@ func (g *guard) gitlink(path, id string, added bool) (string, error) {
 			return fmt.Sprintf("submodule %q: %s", path, why), err
 		}
 	}
-	if len(has) > 0 && !found {
+	if len(has) > 0 && !found && !judged {
 		return fmt.Sprintf("the submodule %q has no commit %s", path, short(id)), nil
 	}
 	if !added {
@@ -655,13 +660,15 @@ func (g *guard) gitlink(path, id string, added bool) (string, error) {
 func (g *guard) staged(x *indexes, head string) (string, error) {
 	bares := map[string]bool{}
 	for _, e := range x.changed {
-		if e.Mode == index.ModeGitlink {
-			if of, is := g.entry(head, e.Path); is && of.Mode == e.Mode && of.ID == e.ID {
-				continue
-			}
-		}
 		added := e.Mode == index.ModeGitlink && !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path && old.Mode == e.Mode })
-		if why, err := g.file(e.Path, e.Mode, e.ID, added); why != "" || err != nil {
+		of, is := g.entry(head, e.Path)
+		why, err := "", error(nil)
+		if e.Mode == index.ModeGitlink && is && of.Mode == e.Mode && of.ID == e.ID && !g.protects(e.Path) {
+			why, err = g.gitlink(e.Path, e.ID, added, true)
+		} else {
+			why, err = g.file(e.Path, e.Mode, e.ID, added)
+		}
+		if why != "" || err != nil {
 			return why, err
 		}
 		dir := ""

@@ -35,23 +35,25 @@ type landing struct {
 	indexes func() *indexes   // waits for the command's index and the host's
 	out     *landed
 
-	mine      seen          // the command's HEAD
-	after     string        // the commit of HEAD after the landing, as far as known
-	leading   []string      // HEAD, and the branches to which it leads, before and after
-	was       *string       // the tree of the host's HEAD before it moves
-	moved     string        // the commit to which HEAD has moved
-	unchanged bool          // the command's index is that with which it began, and belongs to moved
-	ownTree   string        // of the HEAD to which the command's index belongs, once it is merged
-	stays     bool          // HEAD, or a branch to which it leads, has not landed
-	underWay  bool          // HEAD and the index belong to a state that the host's git must not see
-	op        string        // a file of a state that lands with the index
-	apart     string        // why it does not
-	ended     bool          // the command has ended a state that the host has ended meanwhile, in another way
-	branch    string        // which belongs to that state too, or ""
-	held      []string      // files of the state that stay
-	refused   []string      // references that have not landed
-	lock      *gitlock.Lock // of the host's index
-	unlock    func()        // lets commands begin
+	mine      seen            // the command's HEAD
+	after     string          // the commit of HEAD after the landing, as far as known
+	leading   []string        // HEAD, and the branches to which it leads, before and after
+	was       *string         // the tree of the host's HEAD before it moves
+	moved     string          // the commit to which HEAD has moved
+	unchanged bool            // the command's index is that with which it began, and belongs to moved
+	ownTree   string          // of the HEAD to which the command's index belongs, once it is merged
+	stays     bool            // HEAD, or a branch to which it leads, has not landed
+	underWay  bool            // HEAD and the index belong to a state that the host's git must not see
+	op        string          // a file of a state that lands with the index
+	apart     string          // why it does not
+	ended     bool            // the command has ended a state that the host has ended meanwhile, in another way
+	branch    string          // which belongs to that state too, or ""
+	held      []string        // files of the state that stay
+	refused   []string        // references that have not landed
+	going     map[string]bool // references that the command has deleted
+	applied   bool            // the others have landed
+	lock      *gitlock.Lock   // of the host's index
+	unlock    func()          // lets commands begin
 }
 
 // landing begins to read the index, so indexes must be called before up is closed.
@@ -205,6 +207,10 @@ func (n *landing) stateOptions() state.Options {
 		resets = n.out.beginning(n.repo.rel, branch, resets)
 	}
 	fresh := map[string]bool{}
+	has := func(branch string) bool {
+		id, target, err := refs.Value(n.host, branch)
+		return err == nil && id+target != ""
+	}
 	return state.Options{
 		HexLen: n.repo.hexLen(), Kind: n.repo.objects.Kind, Whole: func(short string) string { return n.repo.wholeID(n.host, short) },
 		Exists:  func(id string) bool { return n.repo.objects.Has(id) && n.clean(n.repo, id) },
@@ -224,9 +230,9 @@ func (n *landing) stateOptions() state.Options {
 		Fresh: func(branch string) bool { // as it was before the references landed
 			if _, known := fresh[branch]; !known {
 				id, _, err := refs.Value(n.host, branch)
-				fresh[branch] = err == nil && n.out.beginning(n.repo.rel, branch, id) == ""
+				fresh[branch] = err == nil && n.out.beginning(n.repo.rel, branch, id) == "" && n.guard().mayBe(branch)
 			}
-			return fresh[branch]
+			return fresh[branch] && (!n.applied || has(branch)) // by now it has landed
 		},
 		Since: func(name string) time.Time { return time.Unix(0, n.out.since(path.Join(n.rel, name))) }, Landed: n.out.marks(n.rel),
 		Keep: func(id string) error {

@@ -36,6 +36,7 @@ func (n *landing) landRefs() error {
 	if err != nil {
 		return err
 	}
+	o.Going = func(name string) bool { return n.going[name] }
 	if changes, err = n.mayLand(changes); err != nil {
 		return err
 	}
@@ -47,6 +48,7 @@ func (n *landing) landRefs() error {
 	}
 	changes = n.withWork(changes)
 	results, err := n.apply(changes, o)
+	n.applied = true
 	copyShared(shared, o.Landed)
 	for _, c := range results {
 		n.report(c)
@@ -112,6 +114,12 @@ func (n *landing) changes(o refs.Options) ([]refs.Change, error) {
 				n.refuse(f.Name)
 			}
 			n.out.stay(n.path(f.Name), "%q: %s", f.Name, f.Reason)
+		}
+	}
+	n.going = map[string]bool{}
+	for _, c := range changes {
+		if c.New+c.Target == "" && !c.Moved {
+			n.going[c.Name] = true
 		}
 	}
 	return slices.DeleteFunc(changes, func(c refs.Change) bool {
@@ -189,7 +197,7 @@ func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.R
 			var first []refs.Change
 			rest = nil
 			for _, c := range changes {
-				if !moves(c) && c.Aside == "" && c.Old+c.OldTarget == "" && !c.Moved {
+				if !moves(c) && c.Aside == "" && c.Old+c.OldTarget == "" && !c.Moved && !n.follows(c.Name) {
 					first = append(first, c)
 				} else {
 					rest = append(rest, c)
@@ -251,6 +259,16 @@ func (n *landing) apply(changes []refs.Change, o refs.Options) (results []refs.R
 		n.was = nil
 	}
 	return append(results, others...), err
+}
+
+// follows reports whether a reference can be made only once another one is deleted.
+func (n *landing) follows(name string) bool {
+	for other := range n.going {
+		if fsat.Within(name, other) || fsat.Within(other, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // movedTo returns the commit to which a landing has moved the host's HEAD, or "" for a branch that is not there

@@ -73,11 +73,18 @@ func (g *guard) means(name string) bool {
 		g.remoteOf("refs/remotes/"+name+"/HEAD") != ""
 }
 
+// mayBe reports whether a branch of a command may have a name, as far as that alone tells: git makes the branch to which
+// a rebase returns.
+func (g *guard) mayBe(branch string) bool {
+	short := strings.TrimPrefix(branch, "refs/heads/")
+	return refs.CheckName(branch) == nil && gitplace.IsPlain(branch) && !g.means(short) && !mayBeShort(strings.ToLower(short))
+}
+
 // runs returns a name that a shell would run a part of, if a reference is new and has it, or if it leads to a tag
 // with it; or "". Home-made prompts put such names into PS1, which bash expands, and makefiles the output of
 // git-describe(1) into their lines.
 func (g *guard) runs(host refs.Host, c refs.Change) (string, error) {
-	if h, err := g.repo.objects.Header(c.New); err == nil && !gitplace.IsPlain(h.Name) {
+	if h, err := g.repo.objects.Header(c.New); err == nil && h.Name != "" && (!gitplace.IsPlain(h.Name) || refs.CheckName("refs/tags/"+h.Name) != nil) {
 		return h.Name, nil
 	}
 	name, old := c.Name, c.Old+c.OldTarget

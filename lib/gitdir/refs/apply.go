@@ -84,7 +84,7 @@ func keepBeside(h Host, id, in, name, message string, o Options) (string, error)
 		return "", fmt.Errorf("cannot lock references: %w", err)
 	}
 	defer t.end()
-	return t.save(ours+in+"/", name, id, "", message)
+	return t.save(ours+in+"/", unquoted(name), id, "", message)
 }
 
 // LetGo removes a ref that KeepBack has made, if it still has the commit and another ref
@@ -741,7 +741,12 @@ func (t *transaction) conflict(name string, going bool) error {
 	if err != nil {
 		return err
 	}
-	stays := func(other string) bool { return !going || t.pending[other] == nil || t.pending[other].done }
+	stays := func(other string) bool {
+		if it := t.pending[other]; going && it != nil {
+			return it.done
+		}
+		return !going || t.o.Going == nil || !t.o.Going(other)
+	}
 	for dir := path.Dir(name); strings.Contains(dir, "/"); dir = path.Dir(dir) {
 		if now, err := t.read(dir); (err != nil || now.value != (value{})) && stays(dir) {
 			return inTheWay(fmt.Sprintf("the host has the ref %q", dir))

@@ -41,7 +41,7 @@ func CheckName(name string) error {
 	if err := gitplace.CheckRef(name); err != nil {
 		return err
 	}
-	if strings.ContainsFunc(name, gitplace.Unseen) {
+	if !gitplace.IsSeen(name) {
 		return errors.New("it has characters that cannot be seen")
 	}
 	if name == "refs/pk" || strings.HasPrefix(name, ours) {
@@ -58,6 +58,9 @@ func CheckName(name string) error {
 		if ok && (short == head || strings.HasPrefix(short, "-")) {
 			return fmt.Errorf("git accepts no branch or tag of this name")
 		}
+	}
+	if parts := strings.SplitN(name, "/", 3); len(parts) == 3 && strings.HasPrefix(parts[2], "-") {
+		return fmt.Errorf("programs take its name for an option")
 	}
 	return nil
 }

@@ -55,7 +55,8 @@ func TestNamesAsGit(t *testing.T) {
 // Git prints the names of branches as they are.
 func TestNamesThatCannotBeSeen(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"a\u202eb", "a\u009b31m", "a\u200b", "\ufeff", "a\u2028b", "a\u2060"} {
+	for _, name := range []string{"a\u202eb", "a\u009b31m", "a\u200b", "\ufeff", "a\u2028b", "a\u2060",
+		"main\u00ad", "v\u115f", "v\u3164", "v\u2800", "v\u00a0x", "v\U000e0041", "v\ufe0f", "v\u180e", "v\u034f", "v\u206a", "v\ufff9", "a\x9b31m"} {
 		assert.ErrorContains(t, CheckName("refs/heads/"+name), "cannot be seen", "%q", name)
 	}
 	for _, name := range []string{"é", "日本", "\xff", "क\u200dष", "a-b_c.d@e"} {

@@ -71,6 +71,9 @@ type Options struct {
 	// does not name it.
 	Made func(branch string) bool
 
+	// Going, if not nil, reports whether another Apply is to delete a reference: none waits for that in vain.
+	Going func(name string) bool
+
 	// IsAncestor, if not nil, reports whether commit a is in the history of one of others:
 	// of commits, or of tags of such. It may fail to find it.
 	IsAncestor func(a string, others ...string) bool

@@ -387,11 +387,6 @@ func (t *transaction) moveHead(it *item, items []*item, before string) {
 // HEAD is too.
 func (t *transaction) born(c *Change, items []*item) (kept bool, err error) {
 	branch := c.Target
-	if now, err := t.read(branch); branch != "" && branch != c.OldTarget && err == nil && now.value == (value{}) {
-		if err := t.conflict(branch, true); err != nil {
-			return false, err
-		}
-	}
 	for _, it := range items {
 		if it.Change.Name != branch || it.Outcome == Landed || it.Change.New == "" {
 			continue
@@ -403,6 +398,11 @@ func (t *transaction) born(c *Change, items []*item) (kept bool, err error) {
 			return true, nil
 		}
 		return false, fmt.Errorf("its branch %q has not landed", branch)
+	}
+	if now, err := t.read(branch); branch != "" && branch != c.OldTarget && err == nil && now.value == (value{}) {
+		if err := t.conflict(branch, true); err != nil {
+			return false, err
+		}
 	}
 	return false, nil
 }

@@ -178,17 +178,26 @@ func forbiddenInRef(r rune) bool {
 // POSIX).
 const Quoted = "|&;<>()$`\\\"' \t\n"
 
-// IsPlain reports whether a name can be shown: prompts of shells and makefiles run parts of the names that git prints,
-// and a terminal obeys some characters, or does not show them. Joiners are part of how some languages are written.
-func IsPlain(name string) bool {
-	return !strings.ContainsAny(name, Quoted) && !strings.ContainsFunc(name, Unseen)
-}
+// IsPlain reports whether a name can be shown: prompts of shells and makefiles run parts of the names that git prints.
+func IsPlain(name string) bool { return !strings.ContainsAny(name, Quoted) && IsSeen(name) }
 
-// Unseen reports whether a character shows nothing, or changes the order of others.
-func Unseen(r rune) bool {
-	const zeroWidthSpace, wordJoiner, byteOrderMark = 0x200b, 0x2060, 0xfeff
-	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control) ||
-		r == zeroWidthSpace || r == wordJoiner || r == byteOrderMark
+// IsSeen reports whether a terminal shows each character of a name, and obeys none. Joiners are part of how some
+// languages are written, and bytes that are not UTF-8 may be Latin-1.
+func IsSeen(name string) bool {
+	const nonJoiner, joiner, blankBraille = 0x200c, 0x200d, 0x2800
+	for i, r := range name {
+		_, size := utf8.DecodeRuneInString(name[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			if name[i] < 0xa0 { // C1, for an old terminal
+				return false
+			}
+		case r == nonJoiner || r == joiner:
+		case r == blankBraille || unicode.In(r, unicode.C, unicode.Z, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
+			return false
+		}
+	}
+	return true
 }
 
 // IsBranch reports whether a branch can have this name, as git-branch(1) takes it:
