@@ -548,6 +548,64 @@ func TestBranchInTheWayOfTheHosts(t *testing.T) {
 	assert.Equal(t, "next\n", g.host(t, g.Project, "git log -1 --format=%s main"))
 }
 
+// A reference may take the place of another one that the command deletes, with HEAD and while the command runs.
+func TestNamesInPlaceOfOthers(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for _, pause := range []string{"", "; sleep 2"} {
+		g := newGround(t, b, template)
+		g.host(t, g.Project, `git branch z/m; git branch w; git tag v`)
+		g.fence(t, `git commit -q --allow-empty -m x; git branch -m z/m z; git branch -m w w/1; git tag -d v; git tag v/1`+pause)
+		assert.Equal(t, "refs/heads/w/1\nrefs/heads/z\nrefs/tags/v/1\n", g.host(t, g.Project, `git for-each-ref --format='%(refname)' refs/heads/w refs/heads/z refs/tags/v refs/pk/command`))
+	}
+}
+
+// A rebase returns to a branch that a command may make, and a tag is named as tags may be.
+func TestNamesBesideReferences(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for _, name := range []string{`x\$(touch\${IFS}x)`, "origin", "HEAD", "abcdef1", "none/$(printf '\\302\\255')"} {
+		g := newGround(t, b, template)
+		g.host(t, g.Project, "git remote add origin https://host.example/x")
+		got := g.Run(t, "pk-bash", "-y", "--raw", "--", `GIT_SEQUENCE_EDITOR="sed -i 1s/pick/edit/" git rebase -q -i HEAD~1; echo "refs/heads/`+name+`" >.git/rebase-merge/head-name`)
+		assert.Contains(t, got.Stderr, "stays in the sandbox", name)
+		assert.Equal(t, "main\n", g.host(t, g.Project, "git branch --show-current; ls -d .git/rebase-merge 2>/dev/null || :"), name)
+	}
+	g := newGround(t, b, template)
+	got := g.fence(t, `t=$(printf 'object %s\ntype commit\ntag --output=x\ntagger A <a@b> 1700000000 +0000\n\nm\n' $(git rev-parse HEAD) | git hash-object -t tag -w --stdin --literally); git update-ref refs/tags/v1.0 $t`)
+	assert.Contains(t, got.Stderr, `"refs/tags/v1.0" does not land`)
+}
+
+// Git merges a stash, or what is still to be picked, into the index: a file that HEAD has not may be taken there for one
+// that the index has no more.
+func TestStashOnAnIndexThatRenames(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	const base = `seq 30 >old; git add old; git commit -qm base; seq 30 >.envrc`
+	for name, c := range map[string]struct {
+		host     string
+		commands []string
+		next     string
+	}{
+		"a stash":                {base, []string{`(seq 30; echo evil) >old; git stash -q; git add .envrc; git rm -q old`}, `git stash pop -q`},
+		"an index after it":      {base, []string{`(seq 30; echo evil) >old; git stash -q`, `git add .envrc; git rm -q old`}, `git stash pop -q`},
+		"a stash after that":     {base, []string{`git add .envrc; git rm -q old`, `(seq 30; echo evil) >old; s=$(GIT_INDEX_FILE=/tmp/i sh -c "git read-tree HEAD; git add old; git stash create"); git stash store $s`}, `git stash pop -q`},
+		"a rebase":               {base, []string{`echo x >f; git add f; git commit -qm A; (seq 30; echo evil) >old; git commit -qam B; GIT_SEQUENCE_EDITOR="sed -i 1s/pick/edit/" git rebase -q -i HEAD~2; git add .envrc; git rm -q old`}, `GIT_EDITOR=true git rebase --continue`},
+		"a merge":                {base, []string{`git checkout -qb t; echo x >g; git add g; git commit -qm A; git checkout -q main; (seq 30; echo evil) >old; git merge -q --no-commit --no-ff --autostash t; git add .envrc; git rm -q old`}, `git commit -qm merged`},
+		"a directory that moves": {`mkdir d; seq 30 >d/one; git add d; git commit -qm base; seq 30 >.envrc`, []string{`echo evil >d/tasks.json; git add d; git stash -q; mkdir .vscode; cp d/one .vscode; git add .vscode; git rm -qr d`}, `git stash pop -q; cat .vscode/tasks.json >>.envrc`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.host(t, g.Project, c.host)
+			for _, command := range c.commands {
+				g.Run(t, "pk-bash", "-y", "--raw", "--", command)
+			}
+			g.patient(t, g.Project, c.next)
+			text, err := os.ReadFile(g.Project + "/.envrc")
+			require.NoError(t, err)
+			assert.NotContains(t, string(text), "evil")
+		})
+	}
+}
+
 // The user packs references and drops logs while work under way stays in the sandbox. When that ends, it lands.
 func TestGcWhileWorkStays(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

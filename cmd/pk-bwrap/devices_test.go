@@ -37,12 +37,12 @@ func TestDevicesAreThoseOfBwrap(t *testing.T) {
 	assert.Equal(t, clitest.Outcome{Stdout: "/dev/pts/0\n"}, inside(t, b, "script -qec tty /dev/null | tr -d '\\r'"))
 }
 
-// Output on a terminal is on one of the sandbox's own.
+// A terminal has a name inside, though it is of another /dev/pts.
 func TestTheTerminalHasAName(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, options := range [][]string{nil, {"--session", "s"}} {
-		cmd := b.Command("pk-bwrap", append(options, "--", "bash", "-c", "tty <&1; stat -c %F /dev/pts/0")...)
-		assert.Equal(t, "/dev/pts/0\ncharacter special file\n", clitest.OnTerminal(t, cmd))
+		cmd := b.Command("pk-bwrap", append(options, "--", "bash", "-c", "tty <&1; stat -c %F /dev/console")...)
+		assert.Equal(t, "/dev/console\ncharacter special file\n", clitest.OnTerminal(t, cmd))
 	}
 }
 
@@ -76,6 +76,24 @@ func TestDevicesOpenInDevAlone(t *testing.T) {
 	}
 }
 
+// Each /dev/pts counts from zero: in another one, the number of the caller's terminal
+// is that of another terminal.
+func TestATerminalOfAnotherMachineIsNoConsole(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, options := range []string{"", "--session s --overlay " + b.Project + "/laid"} {
+		b.Mkdir(t, b.Project+"/laid")
+		script := `n=$(readlink /proc/$$/fd/1); n=${n##*/}
+			mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts /dev/pts || exit
+			for i in $(seq 0 "$n"); do exec {fd}<>/dev/pts/ptmx; done
+			[ -e "/dev/pts/$n" ] || echo "no victim"
+			` + asWords(b, "pk-bwrap") + " " + options + ` -- bash -c 'ls /dev/console; tty <&1'; pk-sweep --session s`
+		got := clitest.OnTerminal(t, elsewhere(b, script))
+		assert.Contains(t, got, "/dev/console': No such file or directory\nnot a tty\n")
+		assert.NotContains(t, got, "no victim")
+	}
+}
+
+// In a sandbox, the terminal is its console; and in one inside that, again.
 func TestTheTerminalHasANameFurtherInside(t *testing.T) {
 	b := clitest.NewBox(t)
 	bwraps := filepath.Dir(b.Bwrap)
@@ -86,7 +104,7 @@ func TestTheTerminalHasANameFurtherInside(t *testing.T) {
 		assert.Contains(t, got, "cannot make a sandbox: setting up uid map")
 		return
 	}
-	assert.Equal(t, "/dev/pts/0\n", got)
+	assert.Equal(t, "/dev/console\n", got)
 }
 
 func TestAFileIsNoDevice(t *testing.T) {

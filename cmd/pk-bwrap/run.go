@@ -221,7 +221,7 @@ func attend(f *sandboxflags.Fence, argv []string, streams [3]*os.File) (status i
 	}
 	front := monitor.NewForeground(streams)
 	defer front.Close()
-	c.Streams, c.Terminal, c.Suspends, c.Ready = streams, front.Terminals(), true, front.Ready()
+	c.Streams, c.Terminal, c.Suspends, c.Ready = streams, front.Terminal(f.Plan.RunAs != 0), true, front.Ready()
 	s, err := monitor.Start(c)
 	if err != nil {
 		return 0, 0, err

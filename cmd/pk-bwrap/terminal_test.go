@@ -288,7 +288,7 @@ func TestOutputOnATerminal(t *testing.T) {
 	s.typed(t, "pk-bwrap -- sh -c 'seq 100000; echo last'\n")
 	s.wait(t, "100000\r\nlast\r\n")
 	s.wait(t, "ready:")
-	s.typed(t, "stty echo; pk-bwrap -- sh -c 'echo be\"\"gun >&2; cat' | cat\n") // without, a password would be expected
+	s.typed(t, "pk-bwrap -- sh -c 'echo begun >&2; cat' | cat\n")
 	s.wait(t, "begun")
 	s.typed(t, "within\n\x04")
 	s.wait(t, "within\r\nready:")
@@ -302,6 +302,43 @@ func TestTerminalThatPauses(t *testing.T) {
 	time.Sleep(5 * time.Second / 2)
 	s.wait(t, "5000\r\nlast\r\n")
 	s.wait(t, "ready:")
+}
+
+// A command whose input is no terminal has the caller's as its output, and can lock it and
+// stop it.
+func TestTerminalIsGivenBack(t *testing.T) {
+	b := clitest.NewBox(t)
+	user, tty := clitest.Terminal(t)
+	const exclusive, flow = 0x540C, 0x540A // TIOCEXCL, TCXONC
+	cmd := b.Command("pk-bwrap", "--", "perl", "-e", fmt.Sprintf("ioctl(STDOUT, %d, 0) or die; ioctl(STDOUT, %d, 0) or die; chmod(0666, *STDOUT) or die", exclusive, flow))
+	cmd.Stdout = tty
+	before, err := tty.Stat()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Run())
+	locked, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGEXCL)
+	require.NoError(t, err)
+	require.Zero(t, locked)
+	after, err := tty.Stat()
+	require.NoError(t, err)
+	require.Equal(t, before.Mode(), after.Mode())
+	_, err = tty.Write([]byte("hello\n"))
+	require.NoError(t, err)
+	line := make([]byte, 100)
+	n, err := user.Read(line)
+	require.NoError(t, err)
+	require.Equal(t, "hello\r\n", string(line[:n]))
+}
+
+// A command that has begun in the background keeps the modes that it has set.
+func TestModesSetInTheBackground(t *testing.T) {
+	s := newShell(t)
+	s.run(t, `pk-bwrap -- sh -c 'stty -echo -icanon; touch set; head -c 1 >key; stty sane; echo en""ded' &`)
+	s.run(t, "until [ -e set ]; do :; done")
+	s.typed(t, "fg\n")
+	s.typed(t, "k")
+	s.wait(t, "ended")
+	s.wait(t, "ready:")
+	require.Equal(t, "k", strings.TrimSpace(s.run(t, "cat key; echo")))
 }
 
 // A signal ends a command that writes to a terminal which takes no output.
@@ -360,42 +397,6 @@ func TestKeysForTheShell(t *testing.T) {
 		s.run(t, "kill %%; wait; rm begun")
 	}
 	require.Equal(t, "0\n", s.run(t, "stat -c %s read"))
-}
-
-// Standard output goes elsewhere. The command reads lines as without pk-bwrap, and sets the modes in which they are
-// typed, but gets none that are meant for another program of the pipeline.
-func TestInputBesideAPipeline(t *testing.T) {
-	s := newShell(t)
-	modes := s.run(t, "stty echo; stty -g")
-	s.typed(t, `pk-bwrap -- sh -c 'echo be""gun >&2; read x; stty -echo; echo se""cret? >&2; read y; stty echo; echo "$x $y"; cat' | cat >got; cat got`+"\n")
-	s.wait(t, "begun")
-	s.typed(t, "one\n")
-	s.wait(t, "secret?")
-	until(t, func() bool { return !echoes(t, s) })
-	s.typed(t, "two\n")
-	until(t, func() bool { return echoes(t, s) })
-	s.typed(t, "three\n\x04")
-	require.NotContains(t, s.wait(t, "three\r\none two\r\nthree\r\n"), "two")
-	s.wait(t, "ready:")
-
-	for _, mode := range []string{"-echo", "-icanon -echo"} {
-		s.typed(t, `pk-bwrap -- sh -c 'cat >stolen; echo ended' | sh -c 'stty `+mode+` </dev/tty; echo wh""ich? >/dev/tty; read x </dev/tty; stty echo icanon </dev/tty; echo "go""t $x" >/dev/tty; cat'`+"\n")
-		s.wait(t, "which?")
-		s.typed(t, "password\n")
-		s.wait(t, "got password")
-		s.typed(t, "\x04")
-		s.wait(t, "ended")
-		s.wait(t, "ready:")
-		require.Equal(t, "0\n", strings.TrimPrefix(s.run(t, "stat -c %s stolen"), "stat -c %s stolen\n"))
-	}
-	require.Contains(t, s.run(t, "stty -g"), modes)
-}
-
-func echoes(t *testing.T, s *shellSession) bool {
-	t.Helper()
-	modes, err := unix.IoctlGetTermios(s.fd, unix.TCGETS)
-	require.NoError(t, err)
-	return modes.Lflag&unix.ECHO != 0
 }
 
 func until(t *testing.T, holds func() bool) {

@@ -1,6 +1,7 @@
 package gitland
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -206,6 +208,7 @@ func (n *landing) stateOptions() state.Options {
 		resets, _, _ = refs.Value(n.host, branch)
 		resets = n.out.beginning(n.repo.rel, branch, resets)
 	}
+	carries := sync.OnceValue(func() bool { return n.carries(n.indexes(), cmp.Or(n.mine.id, headNow(n.host))) })
 	fresh := map[string]bool{}
 	has := func(branch string) bool {
 		id, target, err := refs.Value(n.host, branch)
@@ -216,7 +219,7 @@ func (n *landing) stateOptions() state.Options {
 		Exists:  func(id string) bool { return n.repo.objects.Has(id) && n.clean(n.repo, id) },
 		Fetched: n.guard().fetched,
 		Pick: func(id string, back bool) bool {
-			return n.guard().mayPick(id, math.MaxInt, back, n.after, n.guard().movesDir)
+			return !carries() && n.guard().mayPick(id, math.MaxInt, back, n.after, n.guard().movesDir)
 		},
 		Branch: leadsTo(n.repo.valueAt(n.host, n.rel, n.out)),
 		Follows: func(id string, rebase bool) bool {

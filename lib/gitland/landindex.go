@@ -305,6 +305,7 @@ func (n *landing) treeOf(commit string) string {
 const (
 	unmerged = "the host has staged other changes meanwhile, with which those of the command cannot be merged"
 	besides  = "is a new submodule, and another command runs"
+	carried  = "git could carry a change of a stash, or of work under way, over to a file that programs of the host run, since the index renames files"
 )
 
 // wholeIndex lands the index, or returns why it must not. The lock of the host's may be held already.
@@ -327,6 +328,9 @@ func (n *landing) wholeIndex() (why string, err error) {
 	}
 	if why, err := n.guard().staged(x, n.treeOf(n.headLanded())); err != nil || why != "" {
 		return why, err
+	}
+	if n.mayBeApplied() && n.carries(x, n.headLanded()) {
+		return carried, nil
 	}
 	unlock, why, err := n.settle()
 	if err != nil || why != "" {
@@ -393,6 +397,33 @@ func (n *landing) wholeIndex() (why string, err error) {
 	n.baseIs(n.ownTree)
 	out.Files[rel] = x.version
 	return "", nil
+}
+
+// mayBeApplied reports whether git on the host may apply changes to the index: of a stash, a rebase or the like.
+func (n *landing) mayBeApplied() bool {
+	if id, _, err := refs.Value(n.host, "refs/stash"); err != nil || id != "" {
+		return true
+	}
+	return slices.ContainsFunc([]string{"rebase-merge", "rebase-apply", "sequencer", "MERGE_AUTOSTASH"}, func(name string) bool {
+		st, err := fsat.Lstat(n.up, name)
+		return exists(filepath.Join(n.git, name)) || err == nil && !overlay.IsWhiteout(st)
+	})
+}
+
+// carries is carriesInto for an index of the command's, or without one the host's.
+func (n *landing) carries(x *indexes, head string) bool {
+	g := n.guard()
+	if x == nil || x.invalid != nil || x.Index == nil {
+		return g.hostCarries(n.git, head)
+	}
+	if len(g.names) == 0 {
+		return false
+	}
+	whole, err := parseWhole(x.data, n.git, n.repo.hexLen(), n.repo.objects)
+	if x.merged {
+		whole, err = parseWhole(x.Encode(), n.git, n.repo.hexLen(), n.repo.objects)
+	}
+	return err != nil || g.carriesInto(whole, g.treeOf(head))
 }
 
 // followHead gives the host's index the difference that HEAD has moved by, if no index of the command's has

@@ -159,6 +159,11 @@ func (n *landing) mayLand(changes []refs.Change) ([]refs.Change, error) {
 			h.Aside = fmt.Sprintf("%q does not land", h.Target)
 		}
 	}
+	for _, c := range changes {
+		if c.Aside != "" {
+			delete(n.going, c.Name)
+		}
+	}
 	return slices.DeleteFunc(changes, func(c refs.Change) bool {
 		switch {
 		case c.Aside == incomplete:

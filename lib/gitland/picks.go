@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
@@ -16,6 +17,11 @@ func (g *guard) stashed(c *refs.Change, heads map[string]string) (string, error)
 	own, err := refs.Stashes(g.repo.refs(g.repo.host))
 	if err != nil {
 		return "", err
+	}
+	for git, head := range heads {
+		if slices.Contains(g.layer.GitDirs, git) && g.hostCarries(git, head) {
+			return carried, nil
+		}
 	}
 	for _, e := range append(slices.Clone(c.Log), refs.LogEntry{New: c.New}) {
 		if e.New == "" || slices.Contains(own, e.New) {
@@ -40,6 +46,82 @@ func (g *guard) stashed(c *refs.Change, heads map[string]string) (string, error)
 		}
 	}
 	return "", nil
+}
+
+// carriesInto reports whether git may carry a change of a stash or of a pick to a protected name when it applies that to
+// an index: a file at such a name, which HEAD has not, may be taken for one that the index has no more, and a directory
+// for one that has moved.
+func (g *guard) carriesInto(x *index.Index, head string) bool {
+	files, dirs, m := map[string]bool{}, map[string]bool{".": true}, moves{map[string]bool{}, map[string]bool{}}
+	for file := range x.Paths {
+		files[file] = true
+		for dir := filepath.Dir(file); !dirs[dir]; dir = filepath.Dir(dir) {
+			dirs[dir] = true
+		}
+	}
+	has, lost := map[string]bool{}, false
+	if !g.each(head, "", func(file string, isDir bool) {
+		switch {
+		case isDir:
+			if !dirs[file] {
+				m.gone[file] = true
+			}
+		default:
+			has[file], lost = true, lost || !files[file]
+		}
+	}) {
+		return true
+	}
+	for file := range files {
+		if !has[file] && lost && g.protects(file) {
+			return true
+		}
+		if !has[file] {
+			m.filled[filepath.Dir(file)] = true
+		}
+	}
+	return len(m.gone)*len(m.filled) > maxMoves || g.moved(m, nil)
+}
+
+// each calls fn for all that a tree has, and reports whether it could.
+func (g *guard) each(tree, dir string, fn func(path string, isDir bool)) bool {
+	if tree == "" {
+		return true
+	}
+	list, err := g.tree(tree)
+	if err != nil || g.budget < 0 || len(dir) > maxCheckout {
+		return false
+	}
+	for _, e := range list {
+		file := filepath.Join(dir, e.Name)
+		fn(file, e.Mode == unix.S_IFDIR)
+		if e.Mode == unix.S_IFDIR && !g.each(e.ID, file, fn) {
+			return false
+		}
+	}
+	return true
+}
+
+// hostCarries is carriesInto for the host's index.
+func (g *guard) hostCarries(git, head string) bool {
+	if len(g.names) == 0 {
+		return false
+	}
+	h, err := readHostIndex(git, g.repo.hexLen())
+	if err != nil || h.text == nil {
+		return err != nil
+	}
+	x, err := parseWhole(h.text, git, g.repo.hexLen(), g.repo.objects)
+	return err != nil || g.carriesInto(x, g.treeOf(head))
+}
+
+// treeOf returns the tree of a commit, "" of none.
+func (g *guard) treeOf(commit string) string {
+	c, err := g.repo.look(commit)
+	if commit == "" || err != nil {
+		return ""
+	}
+	return c.tree
 }
 
 // lacksNone reports whether the parent of a stash has each protected file of a HEAD: git takes

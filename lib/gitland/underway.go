@@ -90,6 +90,7 @@ func (n *landing) holdBack() error {
 	if n.branch != "" {
 		name, file, what = n.branch, path.Join(n.repo.rel, n.branch), fmt.Sprintf("%q, HEAD and the index do not land", n.branch)
 	}
+	defer n.holdBranches(changes, state, name)
 	i := slices.IndexFunc(changes, func(c refs.Change) bool { return c.Name == name })
 	if i < 0 {
 		return nil
@@ -103,7 +104,7 @@ func (n *landing) holdBack() error {
 	if kept == "" {
 		return nil
 	}
-	out.Waits = append(slices.DeleteFunc(out.Waits, func(w waiting) bool { return w.Ref == kept }), waiting{n.rel, kept, id})
+	n.await(kept, id)
 	then := ""
 	if st, err := fsat.Lstat(n.up, state); err == nil && overlay.IsWhiteout(st) { // ended in the sandbox, not on the host
 		then = "; to have it, give up the host's: " + strings.Replace(quitting(n.up, state), "--quit", "--abort", 1) + advice(name, strings.TrimPrefix(kept, "refs/"))
@@ -112,6 +113,28 @@ func (n *landing) holdBack() error {
 	}
 	out.tell("%s while %q stays in the sandbox: the commit %s is %q%s", what, state, short(id), kept, then)
 	return nil
+}
+
+// holdBranches is holdBack for the other branches that do not land with HEAD, such as that from which a rebase has begun.
+func (n *landing) holdBranches(changes []refs.Change, state, but string) {
+	o := n.refOptions(n.repo, n.out)
+	for _, c := range changes {
+		if c.Name == but || c.New == "" || !slices.Contains(n.leading, c.Name) {
+			continue
+		}
+		kept, err := refs.KeepBack(n.host, c.New, c.Name, o)
+		if err != nil {
+			n.out.tell("%q does not land while %q stays in the sandbox, and its commit %s cannot be kept on the host: %v", c.Name, state, short(c.New), err)
+		} else if kept != "" {
+			n.await(kept, c.New)
+			n.out.tell("%q does not land while %q stays in the sandbox: its commit %s is %q", c.Name, state, short(c.New), kept)
+		}
+	}
+}
+
+// await notes a ref for letGo.
+func (n *landing) await(kept, id string) {
+	n.out.Waits = append(slices.DeleteFunc(n.out.Waits, func(w waiting) bool { return w.Ref == kept }), waiting{n.rel, kept, id})
 }
 
 // letGo removes the refs of holdBack whose commits have landed.

@@ -85,17 +85,23 @@ func Listen(c chan<- os.Signal, list ...os.Signal) {
 	}
 }
 
-// Terminals lists the streams that are terminals: for them the command gets a terminal of its own. The caller's
-// could be read, through standard output too, and in the background: from another session nothing prevents that.
-func (f *Foreground) Terminals() []int { return terminals(f.streams) }
-
-func terminals(streams [3]*os.File) (list []int) {
-	for fd, s := range streams {
+// Terminal lists the streams for which the command gets a terminal of its own: those that are terminals. In the
+// foreground it gets the caller's instead if not both standard input and output are there, as in "pk-bwrap -- CMD | less":
+// programs read it or not, as without pk-bwrap. In the background it must not, and from another session
+// nothing would prevent that; nor may a command of another user (apart) hold it.
+func (f *Foreground) Terminal(apart bool) []int {
+	var list []int
+	background := false
+	for fd, s := range f.streams {
 		if s != nil && isTerminal(s) {
 			list = append(list, fd)
+			background = background || !mayChange(numberOf(s))
 		}
 	}
-	return list
+	if apart || background || len(list) > 1 && list[0] == 0 && list[1] == 1 {
+		return list
+	}
+	return nil
 }
 
 func isTerminal(f *os.File) bool { return isTerminalFD(numberOf(f)) }
@@ -282,26 +288,43 @@ func Die(sig syscall.Signal) {
 	raise(sig)
 }
 
-// savedStream are the flags of a stream that a command can change: they belong to the open file, which the caller
-// shares.
-type savedStream struct{ fd, flags int }
+// savedStream is the state of a stream that a command can change: it belongs to
+// the open file, which the caller shares.
+type savedStream struct {
+	fd     int
+	flags  int
+	modes  *unix.Termios // nil: it is not a terminal, or not ours
+	alone  int           // no process may open it (TIOCEXCL)
+	perm   uint32        // of the device
+	broken bool
+}
 
 func saveStream(f *os.File) savedStream {
-	s := savedStream{-1, 0}
-	if f != nil {
-		s.fd = numberOf(f)
-		s.flags, _ = unix.FcntlInt(uintptr(s.fd), unix.F_GETFL, 0)
+	s := savedStream{broken: f == nil}
+	if s.broken {
+		return s
+	}
+	s.fd = numberOf(f)
+	var err error
+	s.flags, err = unix.FcntlInt(uintptr(s.fd), unix.F_GETFL, 0)
+	s.broken = err != nil
+	if !isTerminal(f) {
+		return s
+	}
+	var st unix.Stat_t
+	if unix.Fstat(s.fd, &st) == nil {
+		s.perm = st.Mode
+	}
+	lock, ours := claim(s.fd)
+	defer unix.Close(lock)
+	if ours {
+		s.modes, _ = unix.IoctlGetTermios(s.fd, unix.TCGETS)
+		s.alone, _ = unix.IoctlGetInt(s.fd, unix.TIOCGEXCL)
 	}
 	return s
 }
 
-func (s savedStream) restore() {
-	if flags, err := unix.FcntlInt(uintptr(s.fd), unix.F_GETFL, 0); err == nil && flags != s.flags {
-		_, _ = unix.FcntlInt(uintptr(s.fd), unix.F_SETFL, s.flags)
-	}
-}
-
-// claim takes a terminal for as long as lock is open. It is not ours if another monitor has it: its modes
+// claim takes a terminal for as long as lock is open. It is not ours if another monitor has it in raw mode: its modes
 // are not the caller's then. A terminal that cannot be opened again has no lock (-1).
 func claim(terminal int) (lock int, ours bool) {
 	const ptys = 136 // the first major number of pseudo-terminals (devices.txt of the kernel)
@@ -321,8 +344,48 @@ func claim(terminal int) (lock int, ours bool) {
 	return lock, true
 }
 
+// restore changes nothing that is as it was: a process in the background would be
+// stopped for setting the modes of a terminal. The size stays: the user may have changed it
+// meanwhile.
+func (s savedStream) restore() {
+	if s.broken {
+		return
+	}
+	if flags, err := unix.FcntlInt(uintptr(s.fd), unix.F_GETFL, 0); err == nil && flags != s.flags {
+		_, _ = unix.FcntlInt(uintptr(s.fd), unix.F_SETFL, s.flags)
+	}
+	var st unix.Stat_t
+	if s.perm != 0 && unix.Fstat(s.fd, &st) == nil && st.Mode != s.perm {
+		_ = unix.Fchmod(s.fd, s.perm&0o7777) // else other users may read and write it
+	}
+	if s.modes == nil {
+		return
+	}
+	if now, err := unix.IoctlGetInt(s.fd, unix.TIOCGEXCL); err == nil && now != 0 && s.alone == 0 {
+		_ = unix.IoctlSetInt(s.fd, unix.TIOCNXCL, 0)
+	}
+	if mayChange(s.fd) {
+		_ = unix.IoctlSetInt(s.fd, unix.TCXONC, tcoon) // the command may have stopped its output
+	}
+	lock, ours := claim(s.fd)
+	defer unix.Close(lock)
+	if now, err := unix.IoctlGetTermios(s.fd, unix.TCGETS); err == nil && *now != *s.modes && mayChange(s.fd) && ours {
+		_ = unix.IoctlSetTermios(s.fd, unix.TCSETSW, s.modes)
+	}
+}
+
+// tcoon continues the output of a terminal (TCOON of termbits.h).
+const tcoon = 1
+
 // inForeground reports whether this process may read from its terminal.
 func inForeground(fd int) bool {
 	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
+}
+
+// mayChange reports whether this process may set the modes of a terminal: it is in the
+// foreground, or another session has the terminal.
+func mayChange(fd int) bool {
+	_, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	return err == unix.ENOTTY || inForeground(fd)
 }

@@ -254,7 +254,6 @@ func (l *launch) prepare() (err error) {
 		return err
 	}
 	l.job.Suspends = l.Suspends && l.Plan.Terminal
-	l.job.Unprocessed = l.Plan.Terminal && !isRaw(l.Terminal)
 	if err := l.passFiles(); err != nil {
 		return err
 	}

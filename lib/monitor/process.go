@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -98,30 +97,6 @@ func parentOf(pid int) int {
 	}
 	parent, _ := strconv.Atoi(fields[1])
 	return parent
-}
-
-// alone reports whether this process's group has no other processes than those that it has started and those that have
-// started it.
-func alone() bool {
-	family := []int{os.Getpid()}
-	for _, p := range descendants(os.Getpid()) {
-		family = append(family, p.pid)
-	}
-	for pid := os.Getppid(); pid > 1; pid = parentOf(pid) {
-		family = append(family, pid)
-	}
-	group := strconv.Itoa(unix.Getpgrp())
-	stats, _ := filepath.Glob("/proc/[0-9]*")
-	for _, dir := range stats {
-		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err != nil || slices.Contains(family, pid) {
-			continue
-		}
-		if fields := statOf(pid); len(fields) > 2 && fields[2] == group && !hasEnded(fields) {
-			return false
-		}
-	}
-	return true
 }
 
 // longestLine bounds a command line in a result.

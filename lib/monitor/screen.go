@@ -2,7 +2,6 @@ package monitor
 
 import (
 	"bytes"
-	"cmp"
 	"os"
 	"slices"
 	"sync"
@@ -13,37 +12,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// screen relays between the caller's terminal and that of a sandbox. The caller's is in raw mode meanwhile, if
-// the caller sits at it and standard output is there: keys have their effect in the sandbox's.
-//
-// If standard output goes elsewhere, another program may have the keys, as less in "pk-bwrap -- CMD | less" or
-// sudo in "pk-bwrap -- CMD | sudo tee FILE". Then the caller's terminal has the modes that the command has set
-// in the sandbox's, edits and echoes the lines itself (EXTPROC in termios(3)), and is read only while no other program
-// has changed them.
+// screen relays between the caller's terminal and that of a sandbox. The caller's
+// is in raw mode meanwhile, if the caller sits at it: keys have their effect in
+// the sandbox's.
 type screen struct {
 	sandbox   *Sandbox
 	master    int
 	in, out   int // the caller's terminal; -1 for none
-	lines     bool
 	modes     *unix.Termios
+	first     *unix.Termios // modes of the sandbox's terminal at the beginning, in the background
 	onSuspend func()
 	idle      *time.Timer
 	looks     atomic.Int32 // left, for a command that stops itself
 	typed     atomic.Int32 // the last signal whose key the caller typed
 
 	mu      sync.Mutex
-	active  bool          // input is relayed
-	rests   bool          // until resume
-	set     *unix.Termios // the modes that this process has given the caller's terminal, or nil
+	active  bool // input is relayed
+	rests   bool // until resume
+	raw     bool
 	claimed bool
 	lock    int    // of the caller's terminal, or -1
 	wake    [2]int // a pipe: look again whether input is relayed
 	done    chan struct{}
-}
-
-// isRaw reports whether the caller's terminal is in raw mode while it has the input, for the streams that are terminals.
-func isRaw(terminals []int) bool {
-	return slices.Contains(terminals, 0) && slices.Contains(terminals, 1)
 }
 
 // newScreen begins to relay. suspend is called when the caller types the key that
@@ -57,29 +47,25 @@ func newScreen(s *Sandbox, streams [3]*os.File, suspend, idle func()) *screen {
 			c.idle.Reset(nextLook << (looks - 1 - left))
 		}
 	})
-	list := terminals(streams)
-	for _, fd := range list {
+	for fd, f := range streams {
+		if f == nil || !isTerminal(f) {
+			continue
+		}
 		if fd == 0 {
-			c.in = numberOf(streams[fd])
+			c.in = numberOf(f)
 		} else if c.out < 0 {
-			c.out = numberOf(streams[fd])
+			c.out = numberOf(f)
 		}
 	}
+	if c.in < 0 {
+		c.adopt(c.out)
+	} else if !inForeground(c.in) {
+		c.first, _ = unix.IoctlGetTermios(c.master, unix.TCGETS)
+	}
+	c.resize()
 	if unix.Pipe2(c.wake[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
 		c.in = -1
 	}
-	c.lines = c.in >= 0 && !isRaw(list)
-	if c.lines {
-		_ = unix.IoctlSetPointerInt(c.master, unix.TIOCPKT, 1) // tells changes of the modes
-		c.adopt(c.master)
-		c.modes = nil
-	} else if c.in < 0 {
-		c.adopt(c.out)
-	}
-	if c.out < 0 {
-		c.out = c.in
-	}
-	c.resize()
 	c.busy()
 	go c.show()
 	c.resume()
@@ -89,20 +75,14 @@ func newScreen(s *Sandbox, streams [3]*os.File, suspend, idle func()) *screen {
 	return c
 }
 
-// adopt gives the sandbox's terminal the modes of another one. The processing of output is left to the caller's
-// while that is not raw.
+// adopt gives the sandbox's terminal the modes of the caller's, unless the command has set others in the background.
 func (c *screen) adopt(from int) {
 	if c.modes, _ = unix.IoctlGetTermios(from, unix.TCGETS); c.modes == nil {
 		return
 	}
-	modes := *c.modes
-	if c.lines {
-		modes.Lflag |= unix.EXTPROC
+	if now, err := unix.IoctlGetTermios(c.master, unix.TCGETS); err == nil && (c.first == nil || *now == *c.first) {
+		_ = unix.IoctlSetTermios(c.master, unix.TCSETS, c.modes)
 	}
-	if c.lines || c.in < 0 { // Job.Unprocessed, too
-		modes.Oflag &^= unix.OPOST
-	}
-	_ = unix.IoctlSetTermios(c.master, unix.TCSETS, &modes)
 }
 
 // The times after input or output at which a command is looked for that has stopped itself.
@@ -128,7 +108,8 @@ func (c *screen) resize() {
 	}
 }
 
-// resume relays input if this process is in the foreground.
+// resume relays input if this process is in the foreground. It sets raw mode only if
+// the output goes to a terminal too.
 func (c *screen) resume() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,67 +126,19 @@ func (c *screen) activate() {
 			return // as in the background
 		}
 	}
-	if c.lines && c.set == nil && !c.begins() {
-		return
-	}
 	c.active = true
 	if c.modes == nil { // before, they may be those in which a shell reads a line
 		c.adopt(c.in)
 	}
-	switch {
-	case c.modes == nil:
-	case c.lines:
-		c.mirror()
-	default:
+	if c.out >= 0 && c.modes != nil {
 		raw := *c.modes
 		raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
 		raw.Oflag &^= unix.OPOST
 		raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
 		raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
-		c.give(&raw)
+		c.raw = unix.IoctlSetTermios(c.in, unix.TCSETS, &raw) == nil
 	}
 	c.poke()
-}
-
-// begins notes the modes of the caller's terminal anew, which a shell may have changed. If they are those of a program
-// that reads keys, or a password, that has to be no other one in the foreground.
-func (c *screen) begins() bool {
-	is, err := unix.IoctlGetTermios(c.in, unix.TCGETS)
-	const edits = unix.ICANON | unix.ECHO
-	if err != nil || is.Lflag&edits != edits && !alone() {
-		return false
-	}
-	if c.modes != nil {
-		c.modes = is
-	}
-	return true
-}
-
-// mirror gives the caller's terminal the modes that the command has set for input.
-func (c *screen) mirror() {
-	command, err := unix.IoctlGetTermios(c.master, unix.TCGETS)
-	if err != nil || !c.active || !inForeground(c.in) || !c.undisturbed() {
-		return
-	}
-	modes := *c.modes
-	modes.Iflag, modes.Lflag, modes.Cc = command.Iflag, command.Lflag&^unix.EXTPROC, command.Cc
-	if modes != *cmp.Or(c.set, c.modes) {
-		c.give(&modes)
-	}
-}
-
-// give sets the modes of the caller's terminal until cook.
-func (c *screen) give(modes *unix.Termios) {
-	if unix.IoctlSetTermios(c.in, unix.TCSETS, modes) == nil {
-		c.set = modes
-	}
-}
-
-// undisturbed reports whether the caller's terminal has the modes that it had at first, or that this process has given
-// it.
-func (c *screen) undisturbed() bool {
-	is, err := unix.IoctlGetTermios(c.in, unix.TCGETS)
-	return err == nil && c.modes != nil && *is == *cmp.Or(c.set, c.modes)
 }
 
 // suspend gives the caller's terminal back.
@@ -218,10 +151,10 @@ func (c *screen) suspend() {
 }
 
 func (c *screen) cook() {
-	if c.set != nil && inForeground(c.in) && (!c.lines || c.undisturbed()) {
+	if c.raw && inForeground(c.in) {
 		_ = unix.IoctlSetTermios(c.in, unix.TCSETS, c.modes) // TCSETSW waits until the output is read
 	}
-	c.set = nil
+	c.raw = false
 	if c.claimed {
 		unix.Close(c.lock)
 		c.claimed = false
@@ -270,16 +203,9 @@ func (c *screen) show() {
 		if err != nil || n <= 0 {
 			return
 		}
-		output := buf[:n]
-		if c.lines { // the first byte is its kind (TIOCPKT in ioctl_tty(2))
-			if output = output[1:]; buf[0] != unix.TIOCPKT_DATA {
-				c.mu.Lock()
-				c.mirror()
-				c.mu.Unlock()
-				continue
-			}
+		if c.out >= 0 {
+			writeAll(c.out, c.forCaller(buf[:n]))
 		}
-		writeAll(c.out, c.forCaller(output))
 		c.busy()
 	}
 }
@@ -289,7 +215,7 @@ func (c *screen) show() {
 func (c *screen) forCaller(output []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.set != nil || c.lines || c.in < 0 {
+	if c.raw {
 		return output
 	}
 	return bytes.ReplaceAll(output, []byte("\r\n"), []byte("\n"))
@@ -316,13 +242,10 @@ func (c *screen) read() {
 			c.activate()
 			wait = lookAgain
 		}
-		if c.active && (!c.lines || c.undisturbed()) {
+		if c.active {
 			fds, wait = append(fds, unix.PollFd{Fd: int32(c.in), Events: unix.POLLIN}), -1
 		}
 		c.mu.Unlock()
-		if c.lines {
-			wait = lookAgain
-		}
 		if _, err := unix.Poll(fds, wait); err != nil && err != unix.EINTR {
 			return
 		}
@@ -330,10 +253,10 @@ func (c *screen) read() {
 			_, _ = unix.Read(c.wake[0], buf)
 			continue
 		}
-		if len(fds) < 2 || fds[1].Revents == 0 {
+		if len(fds) < 2 || fds[1].Revents == 0 || !inForeground(c.in) {
 			continue
 		}
-		n, err := c.input(buf)
+		n, err := unix.Read(c.in, buf)
 		switch {
 		case err == unix.EINTR || err == unix.EAGAIN:
 		case err != nil || n == 0 && fds[1].Revents&unix.POLLHUP != 0:
@@ -347,52 +270,11 @@ func (c *screen) read() {
 	}
 }
 
-// input reads from the caller's terminal, unless another program has it by now.
-func (c *screen) input(buf []byte) (int, error) {
-	if !c.lines {
-		if !inForeground(c.in) {
-			return 0, unix.EAGAIN
-		}
-		return unix.Read(c.in, buf)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.active || !inForeground(c.in) || !c.undisturbed() {
-		return 0, unix.EAGAIN
-	}
-	if c.lock >= 0 { // never waits
-		return unix.Read(c.lock, buf)
-	}
-	return unix.Read(c.in, buf)
-}
-
-// endInput types the key that ends input, where that has an effect. Without the editing of lines it has none together with
-// other input.
+// endInput types the key that ends input, where that has an effect.
 func (c *screen) endInput() {
-	modes, err := unix.IoctlGetTermios(c.master, unix.TCGETS)
-	if err != nil || modes.Lflag&unix.ICANON == 0 {
-		return
+	if modes, err := unix.IoctlGetTermios(c.master, unix.TCGETS); err == nil && modes.Lflag&unix.ICANON != 0 {
+		writeAll(c.master, []byte{modes.Cc[unix.VEOF]})
 	}
-	for c.lines && c.unread() {
-		select {
-		case <-c.done:
-			return
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	writeAll(c.master, []byte{modes.Cc[unix.VEOF]})
-}
-
-// unread reports whether the command has not yet read all of its input.
-func (c *screen) unread() bool {
-	slave, _, err := unix.Syscall(unix.SYS_IOCTL, uintptr(c.master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
-	if err != 0 {
-		return false
-	}
-	defer unix.Close(int(slave))
-	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(slave), Events: unix.POLLIN}}, 0) // all that was written is input then
-	n, failed := unix.IoctlGetInt(int(slave), unix.TIOCINQ)
-	return failed == nil && n > 0
 }
 
 // enter passes keys on, except the suspend key if nothing in the sandbox would stop

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,13 @@ func (t *tree) devices(m Mount) error {
 	for _, name := range deviceNames {
 		if err := t.device(m.At+"/"+name, "/dev/"+name); err != nil {
 			return fmt.Errorf("/dev/%s: %w", name, err)
+		}
+	}
+	if tty, ok := terminal(t.console); ok { // for ttyname(3)
+		err := t.show(m.At+"/console", tty)
+		unix.Close(tty)
+		if err != nil {
+			return err
 		}
 	}
 	if err := t.put(m.At+"/shm", func() (int, error) { return newTmpfs("1777", m.Size, 0) }); err != nil {
@@ -100,4 +108,26 @@ func (t *tree) newTerminals() (int, error) {
 // newTerminals returns a detached mount of a devpts of the sandbox's own.
 func newTerminals() (int, error) {
 	return fsat.NewMount("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, [][2]string{{"ptmxmode", "0666"}, {"mode", "620"}})
+}
+
+// terminal opens the device of an open file if that is a terminal with a name
+// here. Inside another sandbox that is the console.
+func terminal(stream int) (device int, ok bool) {
+	var want, got unix.Stat_t
+	if _, err := unix.IoctlGetTermios(stream, unix.TCGETS); err != nil || unix.Fstat(stream, &want) != nil {
+		return -1, false
+	}
+	name, _ := os.Readlink(fdPath(stream))
+	for _, name := range []string{name, "/dev/console"} {
+		fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		// Device numbers do not identify a terminal: each devpts counts from zero.
+		if unix.Fstat(fd, &got) == nil && got.Dev == want.Dev && got.Ino == want.Ino && strings.HasPrefix(name, "/dev/") {
+			return fd, true
+		}
+		unix.Close(fd)
+	}
+	return -1, false
 }

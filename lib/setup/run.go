@@ -559,23 +559,10 @@ func (r *run) openTerminal() (terminals int, err error) {
 	}
 	slave, err := unix.Openat(terminals, strconv.Itoa(int(number)), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	r.pty = [2]int{master, slave}
-	if err == nil && r.job.Unprocessed {
-		err = leaveOutput(slave)
-	}
 	if err == nil && r.job.Suspends {
 		err = lead(slave)
 	}
 	return terminals, err
-}
-
-// leaveOutput turns off the processing of a terminal's output.
-func leaveOutput(terminal int) error {
-	modes, err := unix.IoctlGetTermios(terminal, unix.TCGETS)
-	if err == nil {
-		modes.Oflag &^= unix.OPOST
-		err = unix.IoctlSetTermios(terminal, unix.TCSETS, modes)
-	}
-	return err
 }
 
 // lead gives a terminal to the session that this process leads. It does not die when the

@@ -57,9 +57,6 @@ type Job struct {
 	// orphaned. The session can have one.
 	Suspends bool `json:"suspends,omitempty"`
 
-	// Unprocessed says that the terminal leaves the processing of output to the caller's.
-	Unprocessed bool `json:"unprocessed,omitempty"`
-
 	// Told are directories. The set-up program writes their content to FDs.Told in the
 	// end.
 	Told []string `json:"told,omitempty"`

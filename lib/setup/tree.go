@@ -32,6 +32,7 @@ type tree struct {
 	sealed    []int // mounts that become read-only in the end
 	own       []Inode
 	sources   []int // by mount: its source, cloned or opened; -1 for none
+	console   int   // a terminal that is shown as /dev/console, or another file
 	terminals int   // the devpts to show; -1 for a new one
 
 	open   []directory // that were opened last, each below the one before: mounts are sorted, so the next place may lie in one
@@ -50,7 +51,7 @@ type directory struct {
 // session returns a mount of the file or directory at a path of the session's mount
 // namespace.
 func stage(j *Job, terminals int, session func(string) (int, error)) (*tree, error) {
-	t := &tree{root: -1, layered: map[string]string{}, sources: make([]int, len(j.Mounts)), terminals: terminals}
+	t := &tree{root: -1, layered: map[string]string{}, sources: make([]int, len(j.Mounts)), console: j.console(), terminals: terminals}
 	for _, i := range j.Unchanged {
 		fd, err := i.open(i.Path)
 		if err != nil {
@@ -123,6 +124,15 @@ func (t *tree) finish(writable bool) error {
 		}
 	}
 	return nil
+}
+
+// console is the standard output of the command, unless it has a terminal of the
+// sandbox's own.
+func (j *Job) console() int {
+	if len(j.FDs.Terminal) > 0 {
+		return -1
+	}
+	return int(FilesAt(j.FDs.Passed)[1])
 }
 
 // failed names the mount and, for errors that a user can mend, the

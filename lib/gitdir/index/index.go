@@ -475,6 +475,15 @@ func (x *Index) Differences() (changed, old []Entry) {
 	return changed, old
 }
 
+// Paths lists the paths of a whole index, several times in a conflict.
+func (x *Index) Paths(yield func(path string) bool) {
+	for i := range x.entries {
+		if !yield(string(x.path(&x.entries[i]))) {
+			return
+		}
+	}
+}
+
 // Changed returns the entries that base does not have with the same path, stage,
 // mode and ID.
 func (x *Index) Changed(base *Index) []Entry { return x.changed(x.entries, base, base.entries) }
