@@ -416,14 +416,14 @@ func (n *landing) carries(x *indexes, head string) bool {
 	if x == nil || x.invalid != nil || x.Index == nil {
 		return g.hostCarries(n.git, head)
 	}
-	if len(g.names) == 0 {
+	if len(g.names) == 0 || x.Tree() != "" && x.Tree() == g.treeOf(head) {
 		return false
 	}
 	whole, err := parseWhole(x.data, n.git, n.repo.hexLen(), n.repo.objects)
 	if x.merged {
 		whole, err = parseWhole(x.Encode(), n.git, n.repo.hexLen(), n.repo.objects)
 	}
-	return err != nil || g.carriesInto(whole, g.treeOf(head))
+	return err != nil || g.carriesInto(whole, head)
 }
 
 // followHead gives the host's index the difference that HEAD has moved by, if no index of the command's has

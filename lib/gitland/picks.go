@@ -59,8 +59,8 @@ func (g *guard) carriesInto(x *index.Index, head string) bool {
 			dirs[dir] = true
 		}
 	}
-	has, lost := map[string]bool{}, false
-	if !g.each(head, "", func(file string, isDir bool) {
+	has, lost, tree := map[string]bool{}, false, g.treeOf(head)
+	if head != "" && tree == "" || !g.each(tree, "", func(file string, isDir bool) {
 		switch {
 		case isDir:
 			if !dirs[file] {
@@ -112,10 +112,10 @@ func (g *guard) hostCarries(git, head string) bool {
 		return err != nil
 	}
 	x, err := parseWhole(h.text, git, g.repo.hexLen(), g.repo.objects)
-	return err != nil || g.carriesInto(x, g.treeOf(head))
+	return err != nil || g.carriesInto(x, head)
 }
 
-// treeOf returns the tree of a commit, "" of none.
+// treeOf returns the tree of a commit, "" if there is none.
 func (g *guard) treeOf(commit string) string {
 	c, err := g.repo.look(commit)
 	if commit == "" || err != nil {

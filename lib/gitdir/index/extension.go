@@ -58,6 +58,9 @@ func (x *Index) checkExtensions() error {
 // DropTrees.
 func (x *Index) Trees() []string { return x.ids }
 
+// Tree returns the ID of the tree of all entries, if the index has it and Check has been called, or "".
+func (x *Index) Tree() string { return x.tree }
+
 // DropTrees makes Encode leave out the trees.
 func (x *Index) DropTrees() {
 	if x.trees != nil {
@@ -86,6 +89,7 @@ func (x *Index) verifyTrees(body []byte) bool {
 	}
 	slices.Sort(x.ids)
 	x.ids = slices.Compact(x.ids)
+	x.tree = hex.EncodeToString(root.id)
 	return true
 }
 

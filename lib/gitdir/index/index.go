@@ -83,6 +83,7 @@ type Index struct {
 	end     int // of the entries in data
 	trees   []byte
 	ids     []string // of trees
+	tree    string   // of all entries, or ""
 	kept    bool     // data is what Encode returns
 
 	// Of an index that Parse has compared with the host's:
