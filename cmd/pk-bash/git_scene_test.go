@@ -548,7 +548,7 @@ func TestBranchInTheWayOfTheHosts(t *testing.T) {
 	assert.Equal(t, "next\n", g.host(t, g.Project, "git log -1 --format=%s main"))
 }
 
-// A reference may take the place of another one that the command deletes, with HEAD and while the command runs.
+// A new reference may take the place of a deleted one, together with HEAD and while the command runs.
 func TestNamesInPlaceOfOthers(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	for _, pause := range []string{"", "; sleep 2"} {
@@ -574,8 +574,7 @@ func TestNamesBesideReferences(t *testing.T) {
 	assert.Contains(t, got.Stderr, `"refs/tags/v1.0" does not land`)
 }
 
-// Git merges a stash, or what is still to be picked, into the index: a file that HEAD has not may be taken there for one
-// that the index has no more.
+// Git merges a stash, or the rest of a list of picks, into the index: it may take a new file there for another one, renamed.
 func TestStashOnAnIndexThatRenames(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	const base = `seq 30 >old; git add old; git commit -qm base; seq 30 >.envrc`

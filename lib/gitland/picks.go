@@ -48,9 +48,8 @@ func (g *guard) stashed(c *refs.Change, heads map[string]string) (string, error)
 	return "", nil
 }
 
-// carriesInto reports whether git may carry a change of a stash or of a pick to a protected name when it applies that to
-// an index: a file at such a name, which HEAD has not, may be taken for one that the index has no more, and a directory
-// for one that has moved.
+// carriesInto reports whether git may carry a change over to a protected name when it applies a stash or a pick to an
+// index: it may take a new file at such a name for a removed one, renamed, and a new directory for a moved one.
 func (g *guard) carriesInto(x *index.Index, head string) bool {
 	files, dirs, m := map[string]bool{}, map[string]bool{".": true}, moves{map[string]bool{}, map[string]bool{}}
 	for file := range x.Paths {
@@ -191,8 +190,8 @@ func (g *guard) mayPick(id string, parents int, back bool, head string, moves fu
 	})
 }
 
-// movesDir is for a commit to which others follow, which may complete what it begins: it reports whether the
-// commit removes a directory, or one of it and HEAD has moved one in which the other has changed something.
+// movesDir is for a commit with others to follow, which may complete a move: it reports whether the commit removes
+// a directory, or one of it and HEAD has moved a directory with changes of the other.
 func (g *guard) movesDir(base, id, head string) bool {
 	var trees [3]string
 	for i, id := range []string{base, id, head} {

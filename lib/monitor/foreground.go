@@ -85,7 +85,7 @@ func Listen(c chan<- os.Signal, list ...os.Signal) {
 	}
 }
 
-// Terminal lists the streams for which the command gets a terminal of its own: those that are terminals. In the
+// Terminal lists the streams that are terminals, for which the command gets a terminal of its own. In the
 // foreground it gets the caller's instead if not both standard input and output are there, as in "pk-bwrap -- CMD | less":
 // programs read it or not, as without pk-bwrap. In the background it must not, and from another session
 // nothing would prevent that; nor may a command of another user (apart) hold it.
