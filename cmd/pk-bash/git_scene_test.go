@@ -605,6 +605,15 @@ func TestStashOnAnIndexThatRenames(t *testing.T) {
 	}
 }
 
+// A stash that a command drops goes, also beside an index of the user's that renames files.
+func TestDroppedStashBesideAnIndexThatRenames(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, `mkdir d; seq 30 >d/one; git add d; git commit -qm d; echo s >>a.txt; git stash -q; git mv d/one .`)
+	assert.NotContains(t, g.fence(t, "git stash drop -q").Stderr, "does not land")
+	assert.Equal(t, "R  d/one -> one\n", g.host(t, g.Project, "git stash list; git status --short -uno"))
+}
+
 // The user packs references and drops logs while work under way stays in the sandbox. When that ends, it lands.
 func TestGcWhileWorkStays(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

@@ -94,7 +94,7 @@ func Compose(dir string, getenv Getenv, has func(program string) bool, set ...En
 	if c.Attributes != nil {
 		s.kept = append(s.kept, Entry{Key: "core.attributesfile", Value: "~/" + AttributesName})
 	}
-	repository := c.repository(dir, getenv, s.has)
+	repository := c.repository(l, s.has)
 	signs := func(key string, in []Entry) bool {
 		e, _ := last(in, key)
 		on, _ := e.Bool()
@@ -112,7 +112,7 @@ func Compose(dir string, getenv Getenv, has func(program string) bool, set ...En
 		text += "# " + line + "\n"
 	}
 	for _, key := range signatures {
-		if signs(key, append(l.entries, repository...)) {
+		if signs(key, slices.Concat(l.entries, repository)) {
 			text += "# " + key + " is off: no key to sign with is in the sandbox\n"
 		}
 	}
@@ -122,16 +122,15 @@ func Compose(dir string, getenv Getenv, has func(program string) bool, set ...En
 
 var signatures = []string{"commit.gpgsign", "tag.gpgsign", "push.gpgsign"}
 
-// repository returns the entries of the repository around dir. It adds the files that they include: git in the sandbox
+// repository returns the entries of the repository of a loader. It adds the files that they include: git in the sandbox
 // reads them at the same places.
-func (c *Composed) repository(dir string, getenv Getenv, has func(string) bool) []Entry {
-	l := &loader{getenv: getenv, at: discover(dir)}
-	l.distrust()
+func (c *Composed) repository(of *loader, has func(string) bool) []Entry {
+	l := &loader{getenv: of.getenv, at: of.at}
 	if l.repository() != nil {
 		return nil // git stops there, in the sandbox too
 	}
 	for _, in := range l.tops {
-		name, inside := strings.CutPrefix(path.Clean(in.file), getenv.value("HOME")+"/")
+		name, inside := strings.CutPrefix(path.Clean(in.file), l.getenv.value("HOME")+"/")
 		if !inside || slices.Contains([]string{ConfigName, ExcludesName, AttributesName}, name) {
 			continue
 		}

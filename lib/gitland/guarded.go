@@ -661,14 +661,13 @@ func (g *guard) staged(x *indexes, head string) (string, error) {
 	bares := map[string]bool{}
 	for _, e := range x.changed {
 		added := e.Mode == index.ModeGitlink && !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path && old.Mode == e.Mode })
-		of, is := g.entry(head, e.Path)
-		why, err := "", error(nil)
-		if e.Mode == index.ModeGitlink && is && of.Mode == e.Mode && of.ID == e.ID && !g.protects(e.Path) {
-			why, err = g.gitlink(e.Path, e.ID, added, true)
-		} else {
-			why, err = g.file(e.Path, e.Mode, e.ID, added)
+		judge := func() (string, error) { return g.file(e.Path, e.Mode, e.ID, added) }
+		if e.Mode == index.ModeGitlink && !g.protects(e.Path) {
+			of, is := g.entry(head, e.Path)
+			judged := is && of.Mode == e.Mode && of.ID == e.ID
+			judge = func() (string, error) { return g.gitlink(e.Path, e.ID, added, judged) }
 		}
-		if why != "" || err != nil {
+		if why, err := judge(); why != "" || err != nil {
 			return why, err
 		}
 		dir := ""

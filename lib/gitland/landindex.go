@@ -292,10 +292,12 @@ func (n *landing) resume() error {
 	return state.Recognize(n.git, m.States, n.out.marks(n.rel))
 }
 
+func (n *landing) treeOf(commit string) string { return n.guard().treeOf(commit) }
+
 // treeOf returns the tree of a commit, and "" without one. If the commit cannot be read it is the commit, which
 // no reader of trees takes for an empty one.
-func (n *landing) treeOf(commit string) string {
-	if trees := n.guard().treesOf([]string{commit}); commit != "" && len(trees) > 0 {
+func (g *guard) treeOf(commit string) string {
+	if trees := g.treesOf([]string{commit}); commit != "" && len(trees) > 0 {
 		return trees[0]
 	}
 	return commit
@@ -419,10 +421,11 @@ func (n *landing) carries(x *indexes, head string) bool {
 	if len(g.names) == 0 || x.Tree() != "" && x.Tree() == g.treeOf(head) {
 		return false
 	}
-	whole, err := parseWhole(x.data, n.git, n.repo.hexLen(), n.repo.objects)
+	text := x.data
 	if x.merged {
-		whole, err = parseWhole(x.Encode(), n.git, n.repo.hexLen(), n.repo.objects)
+		text = x.Encode()
 	}
+	whole, err := parseWhole(text, n.git, n.repo.hexLen(), n.repo.objects)
 	return err != nil || g.carriesInto(whole, head)
 }
 

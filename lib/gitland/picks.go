@@ -3,6 +3,7 @@ package gitland
 import (
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -18,11 +19,14 @@ func (g *guard) stashed(c *refs.Change, heads map[string]string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	for git, head := range heads {
-		if slices.Contains(g.layer.GitDirs, git) && g.hostCarries(git, head) {
-			return carried, nil
+	carries := sync.OnceValue(func() bool {
+		for git, head := range heads {
+			if slices.Contains(g.layer.GitDirs, git) && g.hostCarries(git, head) {
+				return true
+			}
 		}
-	}
+		return false
+	})
 	for _, e := range append(slices.Clone(c.Log), refs.LogEntry{New: c.New}) {
 		if e.New == "" || slices.Contains(own, e.New) {
 			continue
@@ -32,6 +36,9 @@ func (g *guard) stashed(c *refs.Change, heads map[string]string) (string, error)
 		}
 		if len(g.names) == 0 {
 			continue // nothing is protected
+		}
+		if carries() {
+			return carried, nil
 		}
 		may, others := false, true
 		for git, head := range heads {
@@ -58,8 +65,8 @@ func (g *guard) carriesInto(x *index.Index, head string) bool {
 			dirs[dir] = true
 		}
 	}
-	has, lost, tree := map[string]bool{}, false, g.treeOf(head)
-	if head != "" && tree == "" || !g.each(tree, "", func(file string, isDir bool) {
+	has, lost := map[string]bool{}, false
+	if !g.each(g.treeOf(head), "", func(file string, isDir bool) {
 		switch {
 		case isDir:
 			if !dirs[file] {
@@ -112,15 +119,6 @@ func (g *guard) hostCarries(git, head string) bool {
 	}
 	x, err := parseWhole(h.text, git, g.repo.hexLen(), g.repo.objects)
 	return err != nil || g.carriesInto(x, head)
-}
-
-// treeOf returns the tree of a commit, "" if there is none.
-func (g *guard) treeOf(commit string) string {
-	c, err := g.repo.look(commit)
-	if commit == "" || err != nil {
-		return ""
-	}
-	return c.tree
 }
 
 // lacksNone reports whether the parent of a stash has each protected file of a HEAD: git takes

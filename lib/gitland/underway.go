@@ -90,7 +90,7 @@ func (n *landing) holdBack() error {
 	if n.branch != "" {
 		name, file, what = n.branch, path.Join(n.repo.rel, n.branch), fmt.Sprintf("%q, HEAD and the index do not land", n.branch)
 	}
-	defer n.holdBranches(changes, state, name)
+	defer n.holdBranches(changes, state, name, o)
 	i := slices.IndexFunc(changes, func(c refs.Change) bool { return c.Name == name })
 	if i < 0 {
 		return nil
@@ -116,8 +116,7 @@ func (n *landing) holdBack() error {
 }
 
 // holdBranches is holdBack for the other branches that do not land with HEAD, such as that from which a rebase has begun.
-func (n *landing) holdBranches(changes []refs.Change, state, but string) {
-	o := n.refOptions(n.repo, n.out)
+func (n *landing) holdBranches(changes []refs.Change, state, but string, o refs.Options) {
 	for _, c := range changes {
 		if c.Name == but || c.New == "" || !slices.Contains(n.leading, c.Name) {
 			continue
