@@ -610,7 +610,7 @@ func TestDroppedStashBesideAnIndexThatRenames(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	g := newGround(t, b, template)
 	g.host(t, g.Project, `mkdir d; seq 30 >d/one; git add d; git commit -qm d; echo s >>a.txt; git stash -q; git mv d/one .`)
-	assert.NotContains(t, g.fence(t, "git stash drop -q").Stderr, "does not land")
+	assert.NotContains(t, g.fence(t, "git stash drop -q").Stderr, "stays at")
 	assert.Equal(t, "R  d/one -> one\n", g.host(t, g.Project, "git stash list; git status --short -uno"))
 }
 
