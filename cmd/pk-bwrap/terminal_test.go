@@ -329,6 +329,18 @@ func TestTerminalIsGivenBack(t *testing.T) {
 	require.Equal(t, "hello\r\n", string(line[:n]))
 }
 
+// A command finds the caller's modes and size, and nothing sets them again once it has begun.
+func TestModesAndSizeFromTheBeginning(t *testing.T) {
+	s := newShell(t)
+	require.NoError(t, unix.IoctlSetWinsize(s.fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 33, Col: 77}))
+	s.run(t, "stty erase ^H -ixon")
+	want := s.run(t, "stty -g; stty size")
+	require.Contains(t, want, "33 77\n")
+	for range 5 {
+		require.Equal(t, want, s.run(t, "pk-bwrap -- sh -c 'stty -g; stty size'"))
+	}
+}
+
 // A command that has begun in the background keeps the modes that it has set.
 func TestModesSetInTheBackground(t *testing.T) {
 	s := newShell(t)

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/setup"
 )
 
 // passedOn are the signals that the monitor passes on from its caller to the command.
@@ -23,12 +25,13 @@ var passedOn = []syscall.Signal{
 // terminal's keys reach the command, and the streams have their flags and modes
 // back in the end.
 type Foreground struct {
-	streams [3]*os.File
-	saved   []savedStream
-	signals chan os.Signal
-	listens chan struct{} // closed when it does
-	screen  *screen       // the command has a terminal of its own; or nil
-	sent    syscall.Signal
+	streams  [3]*os.File
+	saved    []savedStream
+	signals  chan os.Signal
+	listens  chan struct{} // closed when it does
+	screen   *screen       // the command has a terminal of its own; or nil
+	terminal setup.Terminal
+	sent     syscall.Signal
 
 	stopping sync.Mutex // held while this process and the command are stopped
 }
@@ -89,7 +92,7 @@ func Listen(c chan<- os.Signal, list ...os.Signal) {
 // foreground it gets the caller's instead if not both standard input and output are there, as in "pk-bwrap -- CMD | less":
 // programs read it or not, as without pk-bwrap. In the background it must not, and from another session
 // nothing would prevent that; nor may a command of another user (apart) hold it.
-func (f *Foreground) Terminal(apart bool) []int {
+func (f *Foreground) Terminal(apart bool) setup.Terminal {
 	var list []int
 	background := false
 	for fd, s := range f.streams {
@@ -99,9 +102,25 @@ func (f *Foreground) Terminal(apart bool) []int {
 		}
 	}
 	if apart || background || len(list) > 1 && list[0] == 0 && list[1] == 1 {
-		return list
+		f.terminal.Streams = list
 	}
-	return nil
+	if list = f.terminal.Streams; len(list) > 0 {
+		caller := numberOf(f.streams[list[0]])
+		f.terminal.Modes, _ = unix.IoctlGetTermios(caller, unix.TCGETS)
+		f.terminal.Size, _ = unix.IoctlGetWinsize(caller, unix.TIOCGWINSZ)
+		ours := !background && f.saved[list[0]].modes != nil
+		if !ours && f.terminal.Modes != nil {
+			takeLines(f.terminal.Modes)
+		}
+	}
+	return f.terminal
+}
+
+// takeLines undoes what a shell sets while it reads a line itself, and what a screen does.
+func takeLines(m *unix.Termios) {
+	m.Iflag |= unix.ICRNL
+	m.Oflag |= unix.OPOST | unix.ONLCR
+	m.Lflag |= unix.ICANON | unix.ECHO | unix.ECHOE | unix.ECHOK | unix.ISIG | unix.IEXTEN
 }
 
 func isTerminal(f *os.File) bool { return isTerminalFD(numberOf(f)) }
@@ -117,7 +136,7 @@ func isTerminalFD(fd int) bool {
 func (f *Foreground) Run(s *Sandbox) (status int, death syscall.Signal, ran bool) {
 	<-f.listens // then no change of the terminal is missed
 	if s.master != nil {
-		f.screen = newScreen(s, f.streams, func() { f.suspend(s, true) }, func() { f.follow(s) })
+		f.screen = newScreen(s, f.streams, f.terminal.Modes, func() { f.suspend(s, true) }, func() { f.follow(s) })
 		defer func() { f.screen.close(f.signals, f.sent) }() // here, while the sandbox's terminal is open
 	}
 	for {

@@ -39,18 +39,18 @@ type Config struct {
 	Argv  []string
 
 	Streams  [3]*os.File // standard input, output and error; nil means /dev/null
-	Terminal []int       // which of them get a terminal of the sandbox's own
-	Suspends bool        // there, the command may stop itself; not if Ahead keeps its program
-	Files    []Placed    // further files of the command
-	Cgroup   *os.File    // directory of the cgroup to run in; nil: the caller's
-	Held     []*os.File  // locked files, kept open until the sandbox has ended
-	Note     *os.File    // the locked note of the journal, kept open as well; or nil
-	Session  *os.File    // directory of the session whose commands share the network; nil: it is not shared
-	Told     *os.File    // where the content of Plan.Vanishing goes; or nil
-	Failed   *os.File    // where the command's failed system calls go, for a Plan with bwrap.Options.Trace; or nil
-	Report   *os.File    // receives the gate's records of connections; or nil
-	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
-	Ahead    *Ahead      // where a set-up program may have been started before; or nil
+	Terminal setup.Terminal
+	Suspends bool       // there, the command may stop itself; not if Ahead keeps its program
+	Files    []Placed   // further files of the command
+	Cgroup   *os.File   // directory of the cgroup to run in; nil: the caller's
+	Held     []*os.File // locked files, kept open until the sandbox has ended
+	Note     *os.File   // the locked note of the journal, kept open as well; or nil
+	Session  *os.File   // directory of the session whose commands share the network; nil: it is not shared
+	Told     *os.File   // where the content of Plan.Vanishing goes; or nil
+	Failed   *os.File   // where the command's failed system calls go, for a Plan with bwrap.Options.Trace; or nil
+	Report   *os.File   // receives the gate's records of connections; or nil
+	Keeper   *Keeper    // of the session whose overlays the plan shows; or nil
+	Ahead    *Ahead     // where a set-up program may have been started before; or nil
 
 	// Ready is closed when the command may begin; nil: at once.
 	Ready <-chan struct{}
@@ -249,11 +249,11 @@ func (l *launch) own(f *os.File) *os.File {
 }
 
 func (l *launch) prepare() (err error) {
-	l.Plan.Terminal = len(l.Terminal) > 0
+	l.Plan.Terminal = len(l.Terminal.Streams) > 0
 	if l.job, err = l.Plan.Job(l.Bwrap, l.Argv); err != nil {
 		return err
 	}
-	l.job.Suspends = l.Suspends && l.Plan.Terminal
+	l.job.Terminal, l.job.Suspends = l.Terminal, l.Suspends && l.Plan.Terminal
 	if err := l.passFiles(); err != nil {
 		return err
 	}
@@ -303,14 +303,13 @@ func (l *launch) prepare() (err error) {
 // passFiles passes the streams and the files of the command on.
 func (l *launch) passFiles() error {
 	d := &l.job.FDs
-	d.Terminal = l.Terminal
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	l.own(null)
 	for at, f := range l.Streams {
-		if f == nil || slices.Contains(l.Terminal, at) {
+		if f == nil || slices.Contains(l.Terminal.Streams, at) {
 			f = null // the caller's terminal stays with this process
 		}
 		d.Passed = append(d.Passed, setup.Placed{FD: l.give(f), At: at})

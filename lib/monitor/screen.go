@@ -20,10 +20,10 @@ type screen struct {
 	master    int
 	in, out   int // the caller's terminal; -1 for none
 	modes     *unix.Termios
-	first     *unix.Termios // modes of the sandbox's terminal at the beginning, in the background
+	first     *unix.Termios // of the sandbox's terminal
 	onSuspend func()
 	idle      *time.Timer
-	looks     atomic.Int32 // left, for a command that stops itself
+	looks     atomic.Int32 // since input or output, for a command that has stopped itself
 	typed     atomic.Int32 // the last signal whose key the caller typed
 
 	mu      sync.Mutex
@@ -37,15 +37,18 @@ type screen struct {
 }
 
 // newScreen begins to relay. suspend is called when the caller types the key that
-// suspends, and no shell in the sandbox is there to take it; idle soon after input or output:
-// before a command stops itself, it reads a key, or leaves the terminal as it was.
-func newScreen(s *Sandbox, streams [3]*os.File, suspend, idle func()) *screen {
-	c := &screen{sandbox: s, master: int(s.master.Fd()), in: -1, out: -1, onSuspend: suspend, done: make(chan struct{})}
+// suspends, and no shell in the sandbox is there to take it; idle from time to time, and soon
+// after input or output: before a command stops itself, it reads a key, or leaves the terminal as it was.
+func newScreen(s *Sandbox, streams [3]*os.File, first *unix.Termios, suspend, idle func()) *screen {
+	c := &screen{sandbox: s, master: int(s.master.Fd()), in: -1, out: -1, first: first, onSuspend: suspend, done: make(chan struct{})}
 	c.idle = time.AfterFunc(time.Hour, func() {
-		idle()
-		if left := c.looks.Add(-1); left > 0 {
-			c.idle.Reset(nextLook << (looks - 1 - left))
+		select {
+		case <-c.done:
+			return
+		default:
 		}
+		idle()
+		c.idle.Reset(nextLook << min(c.looks.Add(1), doublings))
 	})
 	for fd, f := range streams {
 		if f == nil || !isTerminal(f) {
@@ -56,11 +59,6 @@ func newScreen(s *Sandbox, streams [3]*os.File, suspend, idle func()) *screen {
 		} else if c.out < 0 {
 			c.out = numberOf(f)
 		}
-	}
-	if c.in < 0 {
-		c.adopt(c.out)
-	} else if !inForeground(c.in) {
-		c.first, _ = unix.IoctlGetTermios(c.master, unix.TCGETS)
 	}
 	c.resize()
 	if unix.Pipe2(c.wake[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
@@ -75,12 +73,12 @@ func newScreen(s *Sandbox, streams [3]*os.File, suspend, idle func()) *screen {
 	return c
 }
 
-// adopt gives the sandbox's terminal the modes of the caller's, unless the command has set others in the background.
-func (c *screen) adopt(from int) {
-	if c.modes, _ = unix.IoctlGetTermios(from, unix.TCGETS); c.modes == nil {
-		return
-	}
-	if now, err := unix.IoctlGetTermios(c.master, unix.TCGETS); err == nil && (c.first == nil || *now == *c.first) {
+// adopt gives the sandbox's terminal the modes of the caller's if they are others than at the beginning, and the
+// command has set none.
+func (c *screen) adopt() {
+	c.modes, _ = unix.IoctlGetTermios(c.in, unix.TCGETS)
+	now, err := unix.IoctlGetTermios(c.master, unix.TCGETS)
+	if c.modes != nil && c.first != nil && err == nil && *c.modes != *c.first && *now == *c.first {
 		_ = unix.IoctlSetTermios(c.master, unix.TCSETS, c.modes)
 	}
 }
@@ -88,13 +86,13 @@ func (c *screen) adopt(from int) {
 // The times after input or output at which a command is looked for that has stopped itself.
 const (
 	firstLook = 50 * time.Millisecond
-	nextLook  = 300 * time.Millisecond
-	looks     = 6 // the time doubles: on a busy machine a command takes seconds
+	nextLook  = 150 * time.Millisecond
+	doublings = 5
 )
 
 // busy notes input or output.
 func (c *screen) busy() {
-	c.looks.Store(looks)
+	c.looks.Store(0)
 	c.idle.Reset(firstLook)
 }
 
@@ -128,7 +126,7 @@ func (c *screen) activate() {
 	}
 	c.active = true
 	if c.modes == nil { // before, they may be those in which a shell reads a line
-		c.adopt(c.in)
+		c.adopt()
 	}
 	if c.out >= 0 && c.modes != nil {
 		raw := *c.modes

@@ -130,7 +130,7 @@ func (r *run) prepare(f *first, files []uintptr, argv []string, proc string, net
 	ruleset, bwrap := f.ruleset, r.job.FDs.Program
 	f.said.from, f.said.then = len(f.calls)+1, pair[1]
 	f.place(files, &f.said.then, &ruleset, &bwrap)
-	if streams := r.job.FDs.Terminal; len(streams) > 0 {
+	if streams := r.job.Terminal.Streams; len(streams) > 0 {
 		if r.job.Suspends {
 			self := int32(1) // in its PID namespace
 			f.do("lead a process group", unix.SYS_SETPGID, 0, 0)

@@ -398,7 +398,7 @@ func (r *run) make(session map[string]int) error {
 		return fmt.Errorf("cannot make a mount namespace: %w", err)
 	}
 	terminals := -1
-	if len(r.job.FDs.Terminal) > 0 {
+	if len(r.job.Terminal.Streams) > 0 {
 		var err error
 		if terminals, err = r.openTerminal(); err != nil {
 			return fmt.Errorf("cannot make a terminal: %w", err)
@@ -540,8 +540,7 @@ func (r *run) network() (int, error) {
 	return r.link.Network, nil
 }
 
-// openTerminal makes a devpts of the sandbox's own, and a terminal in it. Its size
-// and modes are for the monitor to set.
+// openTerminal makes a devpts of the sandbox's own, and a terminal in it.
 func (r *run) openTerminal() (terminals int, err error) {
 	if terminals, err = newTerminals(); err != nil {
 		return -1, err
@@ -556,6 +555,12 @@ func (r *run) openTerminal() (terminals int, err error) {
 	number, err := unix.IoctlGetUint32(master, unix.TIOCGPTN)
 	if err != nil {
 		return -1, os.NewSyscallError("ptsname", err)
+	}
+	if modes := r.job.Terminal.Modes; modes != nil {
+		_ = unix.IoctlSetTermios(master, unix.TCSETS, modes)
+	}
+	if size := r.job.Terminal.Size; size != nil {
+		_ = unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, size)
 	}
 	slave, err := unix.Openat(terminals, strconv.Itoa(int(number)), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	r.pty = [2]int{master, slave}
@@ -591,7 +596,7 @@ func FilesAt(placed []Placed) []uintptr {
 // files are the descriptors of the command.
 func (r *run) files() []uintptr {
 	files := FilesAt(r.job.FDs.Passed)
-	for _, fd := range r.job.FDs.Terminal {
+	for _, fd := range r.job.Terminal.Streams {
 		files[fd] = uintptr(r.pty[1])
 	}
 	return files

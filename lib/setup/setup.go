@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/gate"
 	"pikuri/lib/internal/bytejson"
 	"pikuri/lib/internal/fsat"
@@ -49,6 +51,8 @@ type Job struct {
 	Filter    []byte   `json:"filter,omitempty"` // a seccomp program, as bwrap takes it
 
 	Rlimits []Rlimit `json:"rlimits,omitempty"` // of each process
+
+	Terminal Terminal `json:"terminal,omitzero"`
 
 	WritableRoot bool `json:"writable_root,omitempty"` // the root directory itself can be written
 
@@ -91,8 +95,14 @@ type Descriptors struct {
 	Report     int      `json:"report,omitempty"`      // where the gate's records go
 	Told       int      `json:"told,omitempty"`        // where the content of Job.Told goes
 	Failed     int      `json:"failed,omitempty"`      // where failed system calls go; the filter is one of seccomp.Tracing then
-	Terminal   []int    `json:"terminal,omitempty"`    // standard streams that get a terminal of the sandbox's own
 	Passed     []Placed `json:"passed,omitempty"`      // for the command
+}
+
+// Terminal is a terminal of the sandbox's own; the zero value for none.
+type Terminal struct {
+	Streams []int         `json:"streams,omitempty"` // standard streams that are it
+	Modes   *unix.Termios `json:"modes,omitempty"`   // nil: a new one's
+	Size    *unix.Winsize `json:"size,omitempty"`    // nil: unknown
 }
 
 // Placed is a file for the command: FD here, At there.

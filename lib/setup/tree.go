@@ -129,7 +129,7 @@ func (t *tree) finish(writable bool) error {
 // console is the standard output of the command, unless it has a terminal of the
 // sandbox's own.
 func (j *Job) console() int {
-	if len(j.FDs.Terminal) > 0 {
+	if len(j.Terminal.Streams) > 0 {
 		return -1
 	}
 	return int(FilesAt(j.FDs.Passed)[1])

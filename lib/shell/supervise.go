@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/monitor"
+	"pikuri/lib/setup"
 )
 
 // Limits of waiting. A command has ended when its process has; these bound the work
@@ -194,7 +195,7 @@ func (s *Supervisor) begin(streams [3]*os.File, files []monitor.Placed) error {
 	c := *s.job.Fence
 	c.Streams, c.Files = streams, append(slices.Clone(c.Files), files...)
 	if s.job.Terminal != nil {
-		c.Terminal = []int{0, 1, 2}
+		c.Terminal = setup.Terminal{Streams: []int{0, 1, 2}, Size: &unix.Winsize{Row: s.job.Terminal.Rows, Col: s.job.Terminal.Cols}}
 	}
 	sandbox, err := monitor.Start(c)
 	if err == nil {
@@ -203,17 +204,13 @@ func (s *Supervisor) begin(streams [3]*os.File, files []monitor.Placed) error {
 	return err
 }
 
-// openTerminal sets the size of the terminal, and begins to read its output. Bash has not
-// begun yet.
+// openTerminal begins to read the terminal's output.
 func (s *Supervisor) openTerminal() (err error) {
 	sandbox, ok := s.command.(*monitor.Sandbox)
 	if !ok {
 		return errors.New("a command without a sandbox can have no terminal of its own")
 	}
 	if s.terminal, err = sandbox.Terminal(); err == nil {
-		err = s.job.Terminal.Set(s.terminal)
-	}
-	if err == nil {
 		s.read(s.terminal, s.job.Out)
 	}
 	return err

@@ -3,7 +3,7 @@
 // a type than to encode one value of it, and each process does that anew.
 //
 // A message is its length in four bytes, and a value: of booleans, integers, strings,
-// slices, pointers, and structures of these whose fields are all exported.
+// slices, arrays, pointers, and structures of these whose fields are all exported.
 package wire
 
 import (
@@ -91,6 +91,11 @@ func appendValue(b []byte, v reflect.Value) (_ []byte, err error) {
 			b, err = appendValue(b, v.Field(i))
 		}
 		return b, err
+	case reflect.Array:
+		for i := 0; i < v.Len() && err == nil; i++ {
+			b, err = appendValue(b, v.Index(i))
+		}
+		return b, err
 	}
 	return b, fmt.Errorf("internal error: a message cannot hold %s", v.Type())
 }
@@ -162,6 +167,10 @@ func (d *decoder) value(v reflect.Value) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			d.value(v.Field(i))
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			d.value(v.Index(i))
 		}
 	default:
 		d.err = fmt.Errorf("internal error: a message cannot hold %s", v.Type())

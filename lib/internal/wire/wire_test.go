@@ -25,12 +25,13 @@ type outer struct {
 	Some    *inner
 	None    *inner
 	One     inner
+	Fixed   [2]uint8
 }
 
 func full() outer {
 	return outer{
 		On: true, N: -7, Small: 1 << 15, Large: 1 << 63, Text: "a\xff\x00\né", Raw: []byte{0, 255},
-		Words: []string{"", "b"}, List: []inner{{"c", -1}, {}}, Some: &inner{"d", 1 << 40}, One: inner{At: 3},
+		Words: []string{"", "b"}, List: []inner{{"c", -1}, {}}, Some: &inner{"d", 1 << 40}, One: inner{At: 3}, Fixed: [2]uint8{1, 255},
 	}
 }
 
