@@ -416,6 +416,43 @@ func until(t *testing.T, holds func() bool) {
 	require.Eventually(t, holds, shownTime, time.Millisecond)
 }
 
+// A program that holds the other side of a terminal types there, though no session has it.
+func TestTerminalWithoutASession(t *testing.T) {
+	for name, attributes := range map[string]*syscall.SysProcAttr{"the caller's session": nil, "one of its own": {Setsid: true}} {
+		b := clitest.NewBox(t)
+		user, tty := clitest.Terminal(t)
+		cmd := b.Command("pk-bwrap", "--", "sh", "-c", "read x; echo got $x >said; stty -icanon; head -c 1 >>said; echo >>said; read x; echo $x >>said")
+		cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = tty, tty, tty, attributes
+		require.NoError(t, cmd.Start())
+		said := func(want string) {
+			until(t, func() bool { text, _ := os.ReadFile(b.Project + "/said"); return string(text) == want })
+		}
+		_, err := user.WriteString("line\n")
+		require.NoError(t, err)
+		said("got line\n")
+		_, err = user.WriteString("k")
+		require.NoError(t, err)
+		said("got line\nk\n")
+		_, err = user.WriteString("last\n")
+		require.NoError(t, err)
+		require.NoError(t, cmd.Wait(), name)
+		said("got line\nk\nlast\n")
+	}
+}
+
+// A terminal of another session is not read: setsid(1) leaves it to the caller's shell.
+func TestTerminalOfAnotherSession(t *testing.T) {
+	s := newShell(t)
+	s.run(t, "mkfifo end")
+	s.run(t, `setsid pk-bwrap -- sh -c '(touch begun; read x <end; kill $$) & exec cat >read' &`)
+	s.run(t, "until [ -e begun ]; do :; done")
+	for i := range 5 {
+		require.Contains(t, s.run(t, fmt.Sprintf("echo $((%d+1))", i)), strconv.Itoa(i+1))
+	}
+	s.run(t, "echo >end")
+	require.Equal(t, "0\n", s.run(t, "stat -c %s read"))
+}
+
 // Root that becomes the owner of a project keeps the caller's terminal from it.
 func TestTheOwnerHasATerminalOfItsOwn(t *testing.T) {
 	if os.Getuid() != 0 {

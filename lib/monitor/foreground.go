@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -400,6 +402,31 @@ const tcoon = 1
 func inForeground(fd int) bool {
 	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
+}
+
+// isFree reports whether a terminal is the controlling one of no process. setsid(1) leaves it to
+// the processes of the caller's session.
+func isFree(fd int) bool {
+	if _, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err != unix.ENOTTY {
+		return false // it is this process's own
+	}
+	device, err := unix.IoctlGetUint32(fd, unix.TIOCGDEV)
+	here := mountsOf("self")
+	return err == nil && !slices.ContainsFunc(everyone(), func(pid int) bool {
+		const terminal = 4 // tty_nr of proc_pid_stat(5)
+		stat := statOf(pid)
+		if len(stat) <= terminal {
+			return false
+		}
+		number, err := strconv.Atoi(stat[terminal])
+		return err == nil && uint32(number) == device && mountsOf(strconv.Itoa(pid)) == here // elsewhere, one of that number is another
+	})
+}
+
+// mountsOf names the mount namespace of a process.
+func mountsOf(pid string) string {
+	name, _ := os.Readlink("/proc/" + pid + "/ns/mnt")
+	return name
 }
 
 // mayChange reports whether this process may set the modes of a terminal: it is in the

@@ -35,14 +35,22 @@ func family() func(pid int) []int {
 		return children
 	}
 	byParent := map[int][]int{}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, stat := range stats {
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(stat))); err == nil {
-			parent := parentOf(pid)
-			byParent[parent] = append(byParent[parent], pid)
-		}
+	for _, pid := range everyone() {
+		parent := parentOf(pid)
+		byParent[parent] = append(byParent[parent], pid)
 	}
 	return func(pid int) []int { return byParent[pid] }
+}
+
+// everyone lists all processes.
+func everyone() (pids []int) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // childless reports whether this process has no child, not even one that has

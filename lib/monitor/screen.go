@@ -18,7 +18,8 @@ import (
 type screen struct {
 	sandbox   *Sandbox
 	master    int
-	in, out   int // the caller's terminal; -1 for none
+	in, out   int  // the caller's terminal; -1 for none
+	free      bool // no session has the caller's terminal: a program holds its other side
 	modes     *unix.Termios
 	first     *unix.Termios // of the sandbox's terminal
 	onSuspend func()
@@ -60,6 +61,7 @@ func newScreen(s *Sandbox, streams [3]*os.File, first *unix.Termios, suspend, id
 			c.out = numberOf(f)
 		}
 	}
+	c.free = c.in >= 0 && isFree(c.in)
 	c.resize()
 	if unix.Pipe2(c.wake[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
 		c.in = -1
@@ -106,7 +108,10 @@ func (c *screen) resize() {
 	}
 }
 
-// resume relays input if this process is in the foreground. It sets raw mode only if
+// hasKeys reports whether what is typed at the caller's terminal is for this process.
+func (c *screen) hasKeys() bool { return c.free || inForeground(c.in) }
+
+// resume relays input if it is for this process. It sets raw mode only if
 // the output goes to a terminal too.
 func (c *screen) resume() {
 	c.mu.Lock()
@@ -116,7 +121,7 @@ func (c *screen) resume() {
 }
 
 func (c *screen) activate() {
-	if c.in < 0 || c.active || !inForeground(c.in) {
+	if c.in < 0 || c.active || !c.hasKeys() {
 		return
 	}
 	if !c.claimed {
@@ -149,7 +154,7 @@ func (c *screen) suspend() {
 }
 
 func (c *screen) cook() {
-	if c.raw && inForeground(c.in) {
+	if c.raw && c.hasKeys() {
 		_ = unix.IoctlSetTermios(c.in, unix.TCSETS, c.modes) // TCSETSW waits until the output is read
 	}
 	c.raw = false
@@ -235,7 +240,7 @@ func (c *screen) read() {
 			c.mu.Unlock()
 			return // a process in the background gets no SIGHUP
 		}
-		c.active = c.active && inForeground(c.in)
+		c.active = c.active && c.hasKeys()
 		if !c.rests {
 			c.activate()
 			wait = lookAgain
@@ -251,7 +256,7 @@ func (c *screen) read() {
 			_, _ = unix.Read(c.wake[0], buf)
 			continue
 		}
-		if len(fds) < 2 || fds[1].Revents == 0 || !inForeground(c.in) {
+		if len(fds) < 2 || fds[1].Revents == 0 || !c.hasKeys() {
 			continue
 		}
 		n, err := unix.Read(c.in, buf)
