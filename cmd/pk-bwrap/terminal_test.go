@@ -440,6 +440,20 @@ func TestTerminalWithoutASession(t *testing.T) {
 	}
 }
 
+// When that program ends, so does the command, which may await a key.
+func TestTerminalWithoutASessionGoes(t *testing.T) {
+	b := clitest.NewBox(t)
+	user, tty := clitest.Terminal(t)
+	cmd := b.Command("pk-bwrap", "--", "sh", "-c", "stty -icanon; touch begun; head -c 1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	require.NoError(t, cmd.Start())
+	until(t, func() bool { _, err := os.Stat(b.Project + "/begun"); return err == nil })
+	require.NoError(t, user.Close())
+	failed, _ := errors.AsType[*exec.ExitError](cmd.Wait())
+	require.NotNil(t, failed)
+	require.Equal(t, unix.SIGHUP, failed.Sys().(syscall.WaitStatus).Signal())
+}
+
 // A terminal of another session is not read: setsid(1) leaves it to the caller's shell.
 func TestTerminalOfAnotherSession(t *testing.T) {
 	s := newShell(t)

@@ -231,7 +231,12 @@ const lookAgain = 100
 // read copies input while this process is in the foreground. At the end of the caller's terminal it types the key
 // that ends input.
 func (c *screen) read() {
-	defer c.endInput()
+	defer func() {
+		c.endInput()
+		if c.free { // the kernel sends it to a session only
+			_ = unix.Kill(unix.Getpid(), unix.SIGHUP)
+		}
+	}()
 	buf := make([]byte, 4096)
 	for {
 		fds, wait := []unix.PollFd{{Fd: int32(c.wake[0]), Events: unix.POLLIN}}, -1

@@ -132,7 +132,7 @@ func (b *Box) sweep(t testing.TB) {
 // program in their place, and have no command line for a moment.
 func (b *Box) AwaitOrphans(t testing.TB) {
 	t.Helper()
-	ours := []byte("\x00--pk-disarm\x00" + filepath.Dir(b.Project) + "/")
+	ours := []byte("\x00--pk-disarm\x00" + b.Home + "/")
 	begun := time.Now()
 	runs := func() bool {
 		lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
