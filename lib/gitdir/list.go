@@ -511,8 +511,9 @@ func (w *walker) read(in around, path string, i, depth int) error {
 	}
 	if !w.skip[path] {
 		names, reads, err := list(fd)
-		if err != nil {
-			return w.failed(path, err)
+		if err != nil { // also of one that is removed meanwhile
+			self.ctime = 0
+			_ = w.vanished(path, err)
 		}
 		for _, name := range reads {
 			if _, err := w.spot(fd, path, name); err != nil {
