@@ -381,6 +381,34 @@ func TestNamesThatAShellRuns(t *testing.T) {
 	assert.Equal(t, "origin\nhttps://host.example/x.git\norigin/main\n", g.host(t, g.Project, "git remote; git remote get-url origin; git rev-parse --abbrev-ref @{u}"))
 }
 
+// Git on the host goes through links in the work tree, and hands names to the user's programs.
+func TestTrapsInTheWorkTree(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for name, c := range map[string]struct{ host, command, then, says string }{
+		"git format-patch": {"", `echo x >f; git add f; git commit -qm 'fix a'; ln -s ../victim/one 0001-fix-a.patch`, `git format-patch -1`, `is "0001-fix-a.patch.fenced" now`},
+		"a commit with its link": {"", `echo x >f; ln -s ../victim/one 0001-fix-a.patch; git add .; git commit -qm 'fix a'`, `git reset -q --hard; git format-patch -1`,
+			`git format-patch would write through the link "0001-fix-a.patch"`},
+		"git sparse-checkout": {`mkdir d e; touch d/d e/e; git add .; git commit -qm x; git sparse-checkout init --cone; git sparse-checkout set d`, `ln -s ../victim e`, `git sparse-checkout reapply`, `is "e.fenced" now`},
+		"git rm":              {`mkdir d; cp ../victim/one d; git add .; git commit -qm x`, `rm -r d; ln -s ../victim d`, `git rm -rf d; git commit -qm x . ; git show HEAD:d/one`, `is "d.fenced" now`},
+		"rerere": {`git config rerere.enabled true; git checkout -qb o; echo o >a; git add a; git commit -qm o; git checkout -q main; echo m >a; git add a; git commit -qm m; git merge -q o || :`,
+			`ln -sf ../victim/one a; git add a`, `git commit -qm merged; cat .git/rr-cache/*/postimage`, `is "a.fenced" now`},
+		"textconv": {`git config diff.p.textconv "perl -pe 1"`, `f='-e;BEGIN{system(q(touch victim.ran))}#'; echo 1 >"./$f"; echo '* diff=p' >.gitattributes; git add -N .`, `git diff; git add .; git diff --cached`, "would take it for an option"},
+		"textconv of a commit": {`git config diff.p.textconv "perl -pe 1"`, `git checkout -qb t; f='-e;BEGIN{system(q(touch victim.ran))}#'; echo 1 >"./$f"; echo '* diff=p' >.gitattributes; git add .; git commit -qm t`,
+			`git checkout -q t && git diff HEAD~1`, "would take the name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGround(t, b, template)
+			g.host(t, g.Project, "mkdir ../victim; echo precious >../victim/one; "+c.host)
+			got := g.Run(t, "pk-bash", "-y", "--raw", "--", c.command)
+			assert.Contains(t, got.Stderr, c.says)
+			said := g.host(t, g.Project, "{ "+c.then+"; } 2>&1 || :")
+			assert.NotContains(t, said, "precious")
+			assert.Equal(t, "precious\n", g.host(t, g.Project, "cat ../victim/one"))
+			assert.NoFileExists(t, g.Project+"/victim.ran")
+		})
+	}
+}
+
 // No commit brings a protected file or a git directory to the host: neither by data that git
 // reads in another way than it looks, nor by parts that land later.
 func TestCommitsThatSeemClean(t *testing.T) {

@@ -19,11 +19,11 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// Inert is a name that pk has changed: in a repository that a command made, or of a file that
-// git cannot read.
+// Inert is a name that pk has changed: in a repository that a command made, of a file that
+// git cannot read, or of a trap. Or it tells of a directory with others that are too deep.
 type Inert struct {
 	Dir    string // absolute
-	Name   string // ".git", "HEAD", or one of gitReads
+	Name   string // ".git" or "HEAD" of a repository; "": too deep
 	Fenced string // its name now; "": it had to be removed
 	ino    uint64
 	kept   string // a removed file's content after "=", a removed link's target after ">", or after "+" the inode of the adopted directory
@@ -32,7 +32,7 @@ type Inert struct {
 }
 
 // Repository is the directory by which the user knows the repository: it holds .git or is
-// the bare one. Of a file that git cannot read it is the file.
+// the bare one. Of another name it is that.
 func (n Inert) Repository() string {
 	if !n.ofRepository() {
 		return filepath.Join(n.Dir, n.Name)
@@ -40,13 +40,21 @@ func (n Inert) Repository() string {
 	return strings.TrimSuffix(n.Dir, "/.git")
 }
 
-func (n Inert) ofRepository() bool { return !slices.Contains(gitReads, n.Name) }
+func (n Inert) ofRepository() bool { return n.Name == ".git" || n.Name == "HEAD" }
 
 // Line tells the user of the repository; by is empty, or says which command made it.
 func (n Inert) Line(by string) string {
 	where := n.Repository()
-	if !n.ofRepository() {
+	switch {
+	case n.ofRepository():
+	case n.Name == "":
+		return fmt.Sprintf("%q%s has directories that are too deep for git, and pk looks for no repository there: remove them", where, by)
+	case slices.Contains(gitReads, n.Name):
 		return fmt.Sprintf("%q%s is %q now: git on the host would wait for it for ever, or crash", where, by, n.Fenced)
+	case IsOption(n.Name):
+		return fmt.Sprintf("%q%s is %q now: programs to which git on the host gives the name would take it for an option", where, by, n.Fenced)
+	default:
+		return fmt.Sprintf("the link %q%s is %q now: git on the host would go through it", where, by, n.Fenced)
 	}
 	leads, repository := n.leads()
 	switch {
@@ -91,6 +99,9 @@ const (
 	// maxNames bounds the names tried for a fenced file before a random one.
 	maxNames = 8
 
+	// maxFenced bounds what is kept of a name, which may have NAME_MAX bytes.
+	maxFenced = 200
+
 	// maxRounds bounds the renames of a name that a process restores each time.
 	maxRounds = 4
 )
@@ -105,11 +116,17 @@ var maxRecords = 10_000
 func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) (done []Inert, stays int, err error) {
 	var planned []Inert
 	for _, s := range slices.Backward(made) {
+		if s.name == "" {
+			done = append(done, Inert{Dir: l.absolute(s.dir)})
+			stays++
+			continue
+		}
 		planned = append(planned, Inert{Dir: l.absolute(s.dir), Name: s.name, Fenced: s.name + FencedSuffix, users: s.name == ".git" && l.users[s.dir]})
 	}
 	if len(planned) == 0 {
-		return nil, 0, nil
+		return done, stays, nil
 	}
+	told := len(done)
 	var errs []error
 	room := maxRecords
 	for _, n := range records {
@@ -143,8 +160,8 @@ func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) (do
 			done = append(done, n)
 		}
 	}
-	if !slices.Equal(done, planned) {
-		errs = append(errs, save(ofRepositories(done)))
+	if !slices.Equal(done[told:], planned) {
+		errs = append(errs, save(ofRepositories(done[told:])))
 	}
 	return done, stays, errors.Join(errs...)
 }
@@ -170,7 +187,9 @@ func (l *List) fenceOne(n *Inert) error {
 		switch {
 		case err == nil:
 			n.ino = st.Ino
-			ignore(dir, n.Fenced)
+			if n.ofRepository() {
+				ignore(dir, n.Fenced)
+			}
 		case errors.Is(err, unix.EEXIST):
 			n.Fenced = FreeName(dir, n.Name)
 		case !fsat.Absent(err):
@@ -235,6 +254,10 @@ func ignore(dir int, name string) {
 
 // FreeName returns a free name. The user or a command may have a file with the usual one.
 func FreeName(dir int, name string) string {
+	name = name[:min(len(name), maxFenced)]
+	if IsOption(name) {
+		name = "fenced" + name
+	}
 	free := name + FencedSuffix
 	for i := 2; i <= maxNames; i++ {
 		if _, err := fsat.Lstat(dir, free); fsat.Absent(err) {

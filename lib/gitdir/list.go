@@ -64,7 +64,8 @@ type dir struct {
 
 // spot is a name by which git would find a repository: .git in a directory, or the
 // HEAD of a directory that looks like a git directory. Or it is a file of gitReads: a command's if
-// git would wait for ever, or crash (unreadable).
+// git would wait for ever, or crash (unreadable). Those of a command can have any name that is unsafe (trap), or none, if
+// directories below are too deep.
 type spot struct {
 	dir   string // below the root
 	name  string
@@ -194,6 +195,7 @@ type walker struct {
 	gits   map[[2]uint64]bool // their devices and inodes, if they are called .git
 	found  []spot
 	made   []spot
+	traps  []spot // names that may be
 	errs   []error
 	full   bool // the list, not the walk
 	moved  int  // directories around that came to their place since a command began
@@ -243,7 +245,8 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 	default:
 		err = w.again(0, 0, 0)
 	}
-	if err = errors.Join(append(w.errs, err)...); err != nil {
+	err = errors.Join(append(w.errs, err, w.judgeTraps())...)
+	if err != nil {
 		l.dirs = w.old
 		return w.made, err
 	}
@@ -446,12 +449,17 @@ func (w *walker) vanished(path string, err error) error {
 // failed records an error. The walk goes on, to find as much as possible.
 func (w *walker) failed(path string, err error) error {
 	if len(w.errs) < maxErrors {
-		if len(path) > maxNamed {
-			path = path[:max(strings.LastIndexByte(path[:maxNamed], '/'), 0)] // or a part is a name of its own
-		}
-		w.errs = append(w.errs, fmt.Errorf("cannot %w", &os.PathError{Op: "look for git directories in", Path: w.absolute(path), Err: err}))
+		w.errs = append(w.errs, fmt.Errorf("cannot %w", &os.PathError{Op: "look for git directories in", Path: w.absolute(beginning(path)), Err: err}))
 	}
 	return nil
+}
+
+// beginning cuts a long path after a name.
+func beginning(path string) string {
+	if len(path) > maxNamed {
+		path = path[:max(strings.LastIndexByte(path[:maxNamed], '/'), 0)] // or a part is a name of its own
+	}
+	return path
 }
 
 func (l *List) absolute(path string) string { return filepath.Join(l.root, path) }
@@ -466,10 +474,14 @@ func orDot(path string) string {
 // read lists a directory in or below an open one. i is its index in the old list, or -1.
 //
 // A directory that is too deep for a path is not kept in the list: each walk reads it again. A command
-// gets there by descriptors, and could move a repository from there to a place that git sees.
+// gets there by descriptors, and could move a repository from there to a place that git sees. From beyond
+// maxPath it would come there as a new one.
 func (w *walker) read(in around, path string, i, depth int) error {
 	if len(path) > maxPath {
-		return w.failed(path, errors.New("the directories in it are too deep: move them away, or remove them"))
+		if w.sweeps && w.since != 0 && in.ctime >= w.since {
+			w.made = append(w.made, spot{dir: beginning(path), whose: commands})
+		}
+		return nil
 	}
 	full := len(w.dirs) >= maxDirs
 	if full && !w.full { // the walk goes on, and keeps no list
@@ -510,7 +522,7 @@ func (w *walker) read(in around, path string, i, depth int) error {
 		w.dirs = append(w.dirs, self)
 	}
 	if !w.skip[path] {
-		names, reads, err := list(fd)
+		names, reads, traps, err := list(fd, git)
 		if err != nil { // also of one that is removed meanwhile
 			self.ctime = 0
 			_ = w.vanished(path, err)
@@ -519,6 +531,9 @@ func (w *walker) read(in around, path string, i, depth int) error {
 			if _, err := w.spot(fd, path, name); err != nil {
 				return err
 			}
+		}
+		for _, name := range traps {
+			w.trap(fd, path, name)
 		}
 		if err := w.children(around{fd, path, st.Ctim.Nano()}, names, git, i, depth+1); err != nil {
 			return err
@@ -628,9 +643,12 @@ func (w *walker) children(in around, names []string, git bool, i, depth int) err
 	return nil
 }
 
-// list returns the names of the directories in an open one, and those of gitReads.
-func list(fd int) (dirs, reads []string, err error) {
+// list returns the names of the directories in an open one, those of gitReads, and those that may be traps.
+func list(fd int, top bool) (dirs, reads, traps []string, err error) {
 	err = fsat.Each(fd, func(e fsat.Entry) error {
+		if e.Type == unix.DT_LNK || e.Type == unix.DT_UNKNOWN || top && IsOption(e.Name) {
+			traps = append(traps, e.Name)
+		}
 		if e.Type == unix.DT_DIR || e.Type == unix.DT_UNKNOWN {
 			dirs = append(dirs, e.Name)
 		}
@@ -640,7 +658,7 @@ func list(fd int) (dirs, reads []string, err error) {
 		return nil
 	})
 	slices.Sort(dirs)
-	return dirs, reads, err
+	return dirs, reads, traps, err
 }
 
 // gitReads are the files of a work tree that git opens by their names, gitignore(5), gitattributes(5),

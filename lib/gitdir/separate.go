@@ -72,7 +72,7 @@ func (l *List) otherNames(files []Shared, covered []string) (map[[2]uint64]strin
 	}
 	defer unix.Close(top)
 	defer l.shut()
-	s := search{List: l, covered: covered, devs: map[uint64]bool{}, inodes: map[uint64]bool{}, others: map[[2]uint64]string{}}
+	s := search{List: l, files: files, covered: covered, devs: map[uint64]bool{}, inodes: map[uint64]bool{}, others: map[[2]uint64]string{}}
 	for _, f := range files {
 		s.devs[f.at[0]], s.inodes[f.at[1]] = true, true
 	}
@@ -83,6 +83,7 @@ func (l *List) otherNames(files []Shared, covered []string) (map[[2]uint64]strin
 // may be too deep for a path.
 type search struct {
 	*List
+	files   []Shared
 	covered []string
 	devs    map[uint64]bool
 	inodes  map[uint64]bool // the kernel tells these for each name
@@ -91,8 +92,14 @@ type search struct {
 }
 
 func (s *search) directory(in int, name, rel string) error {
-	if s.dirs++; s.dirs > maxDirs || len(rel) > maxPath {
-		return fmt.Errorf("there are more than %d directories in %q, or some are too deep", maxDirs, s.root)
+	if s.dirs++; s.dirs > maxDirs {
+		return fmt.Errorf("there are more than %d directories in %q", maxDirs, s.root)
+	}
+	if len(rel) > maxPath { // it may hold any
+		for _, f := range s.files {
+			s.others[f.at] = s.absolute(beginning(rel))
+		}
+		return nil
 	}
 	fd, err := s.enter(in, name, unix.O_RDONLY|unix.O_NONBLOCK, fsat.NoLinks)
 	if err == errClosed && unix.Faccessat(in, name, unix.W_OK, 0) == nil {

@@ -366,6 +366,12 @@ func (g *guard) directory(tree string, olds []string, all int, dir string, dirs 
 		case len(path) > maxCheckout:
 			return fmt.Sprintf("it has a path of more than %d bytes, %q", maxCheckout, path[:maxNamed]+"..."), nil
 		}
+		if files[e.Name] == 0 && below[e.Name] == nil {
+			why = trap(path, e.Mode)
+		}
+		if why != "" {
+			return why, nil
+		}
 		if e.Mode != unix.S_IFDIR {
 			why, err = g.file(path, e.Mode, e.ID, dirs && (files[e.Name] == 0 || e.Mode == index.ModeGitlink && !modules[e.Name]))
 		} else if dirs || g.protects(path) {
@@ -478,6 +484,17 @@ func (g *guard) file(path string, mode uint32, id string, added bool) (string, e
 		}
 	}
 	return fmt.Sprintf("programs of the host run %q, of which it has another version", path), nil
+}
+
+// trap returns why git on the host must not write a path into a work tree, as gitdir.List judges those that are there.
+func trap(path string, mode uint32) string {
+	switch {
+	case gitdir.IsOption(path):
+		return fmt.Sprintf("programs would take the name %q for an option", path)
+	case mode == index.ModeLink && gitdir.IsPatch(filepath.Base(path)):
+		return fmt.Sprintf("git format-patch would write through the link %q", path)
+	}
+	return ""
 }
 
 // movesModule reports whether a .gitmodules has, at another path, a submodule that a work tree
@@ -660,6 +677,9 @@ func (g *guard) gitlink(path, id string, added, judged bool) (string, error) {
 func (g *guard) staged(x *indexes, head string) (string, error) {
 	bares := map[string]bool{}
 	for _, e := range x.changed {
+		if why := trap(e.Path, e.Mode); why != "" && !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path }) {
+			return why, nil
+		}
 		added := e.Mode == index.ModeGitlink && !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path && old.Mode == e.Mode })
 		judge := func() (string, error) { return g.file(e.Path, e.Mode, e.ID, added) }
 		if e.Mode == index.ModeGitlink && !g.protects(e.Path) {
