@@ -60,7 +60,7 @@ func kindOfValue(key string) kindOfSetting {
 	switch key {
 	case "core.hookspath", "init.templatedir":
 		return programs
-	case "core.attributesfile", "core.excludesfile", "commit.template", "mailmap.file", "format.signaturefile", "trace2.normaltarget", "trace2.eventtarget", "trace2.perftarget":
+	case "commit.template", "trace2.normaltarget", "trace2.eventtarget", "trace2.perftarget":
 		return reads
 	case "core.splitindex", "index.sparse":
 		return partial
@@ -80,6 +80,8 @@ func kindOfValue(key string) kindOfSetting {
 		return noFile
 	case name == "program" || name == "askpass" || name == "gitproxy" || name == "path" || name == "smtpserver":
 		return runsFile
+	case ends("file", "skiplist", "cainfo", "capath", "sslcert", "sslkey"):
+		return reads
 	case ends("command", "cmd", "hook", "helper", "editor", "pager", "driver", "program"), slices.Contains(commandNames, name):
 		return runs
 	}

@@ -158,6 +158,10 @@ func TestNamesOfFilesThatAreMissing(t *testing.T) {
 		{"a template of messages", "[commit]\ntemplate=~/proj/t", "t"},
 		{"a signature, which goes into patches", "[format]\nsignatureFile=~/proj/s", "s"},
 		{"a mailmap of another name", "[mailmap]\nfile=~/proj/m", "m"},
+		{"keys that may sign", "[gpg \"ssh\"]\nallowedSignersFile=~/proj/k\nrevocationFile=~/proj/r", "k r"},
+		{"an order of files", "[diff]\norderFile=~/proj/o", "o"},
+		{"lists of faults to pass over", "[fsck]\nskipList=~/proj/s\n[fetch \"fsck\"]\nskipList=~/proj/t", "s t"},
+		{"certificates and cookies", "[http]\nsslCAInfo=~/proj/i\n[http \"https://host.example\"]\nsslCert=~/proj/c\ncookieFile=~/proj/k", "i c k"},
 		{"a list of ignored files", "[core]\nexcludesFile=~/proj/i", "i"},
 		{"a trace", "[trace2]\neventTarget={home}/proj/t", "t"},
 	} {

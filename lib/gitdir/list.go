@@ -673,7 +673,7 @@ func unreadable(fd int, name string, st *unix.Statx_t) bool {
 	switch kind := st.Mode & unix.S_IFMT; {
 	case kind == unix.S_IFREG && st.Size <= maxRead && name == ".gitattributes":
 		data, _, err := overlay.ReadFile(fd, name, unix.O_NOFOLLOW, maxRead)
-		return err == nil && objects.TooManyMacros(data)
+		return err == nil && objects.CheckAttributes(data) != nil
 	case kind == unix.S_IFREG:
 		return st.Size > maxRead || st.Size > maxMailmap && name == ".mailmap"
 	default:

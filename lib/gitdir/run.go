@@ -635,9 +635,15 @@ func FenceAll(dir string) error {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
-		_, stays, ferr := l.fence(made, nil, func([]Inert) error { return nil })
-		if err = errors.Join(err, ferr); err != nil || len(made) == stays {
+		done, stays, ferr := l.fence(made, nil, func([]Inert) error { return nil })
+		if err = errors.Join(err, ferr); err != nil {
 			return err
+		}
+		if slices.ContainsFunc(done, func(n Inert) bool { return n.Name == "" }) {
+			return fmt.Errorf("the directories in %q are too deep", dir)
+		}
+		if len(made) == stays {
+			return nil
 		}
 	}
 	return fmt.Errorf("a process keeps making git directories in %q", dir)

@@ -178,6 +178,7 @@ func TestWhatFsckPasses(t *testing.T) {
 	box := host.box()
 	chain := func(n int) string { return strings.Repeat("[attr]a b\n", n) }
 	few, many := host.object("blob", chain(maxMacros)), host.object("blob", " [attr]x\n"+chain(maxMacros))
+	wide := func(n string) string { return host.object("blob", "x text\n* conflict-marker-size="+n+" text\n") }
 	from := func(author string) string {
 		return "tree " + root + "\nauthor A <a@b> " + author + "\ncommitter " + ident + "\n\nx"
 	}
@@ -196,6 +197,8 @@ func TestWhatFsckPasses(t *testing.T) {
 		{"a larger merge", "commit", merge(maxParents + 1), "parents"},
 		{"many macros", "tree", "100644 .gitattributes\x00" + raw(few), ""},
 		{"more macros", "tree", "100644 .gitattributes\x00" + raw(many), "macros"},
+		{"wide conflict markers", "tree", "100644 .gitattributes\x00" + raw(wide("0999")), ""},
+		{"wider conflict markers", "tree", "100644 .gitattributes\x00" + raw(wide("+01000")), "conflict markers"},
 	} {
 		id := idOf(test.kind, test.content)
 		box.loose(id, zip(fmt.Sprintf("%s %d\x00%s", test.kind, len(test.content), test.content)))

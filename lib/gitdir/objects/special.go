@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
 
 	"pikuri/lib/gitconfig"
@@ -21,6 +22,10 @@ const (
 	// recursion, and crashes at some hundred thousand.
 	maxMacros = 1000
 )
+
+// tooWide finds conflict markers, gitattributes(5), of more than 999 characters: git merge writes some of them for
+// each conflict, and crashes at a third of 2^32.
+var tooWide = regexp.MustCompile(`conflict-marker-size=\+?0*[1-9][0-9]{3}`)
 
 // specialName returns .gitmodules or .gitattributes for a name that a file system takes for it, or "".
 func specialName(name string) string {
@@ -49,8 +54,8 @@ func checkSpecial(file string, data []byte) error {
 }
 
 func checkAttributes(data []byte) error {
-	if TooManyMacros(data) {
-		return fmt.Errorf(".gitattributes with more than %d macros", maxMacros)
+	if err := CheckAttributes(data); err != nil {
+		return fmt.Errorf(".gitattributes with %w", err)
 	}
 	data, _, _ = bytes.Cut(data, []byte{0})
 	for line := range bytes.Lines(data) {
@@ -61,15 +66,21 @@ func checkAttributes(data []byte) error {
 	return nil
 }
 
-// TooManyMacros reports whether git may crash at a .gitattributes with this content.
-func TooManyMacros(data []byte) bool {
+// CheckAttributes returns why git may crash at a .gitattributes with this content.
+func CheckAttributes(data []byte) error {
 	macros := 0
 	for line := range bytes.Lines(data) {
 		if bytes.HasPrefix(bytes.TrimLeft(line, " \t\r"), []byte("[attr]")) {
 			macros++
 		}
 	}
-	return macros > maxMacros
+	switch {
+	case macros > maxMacros:
+		return fmt.Errorf("more than %d macros", maxMacros)
+	case tooWide.Match(data):
+		return errors.New("conflict markers of a thousand characters or more")
+	}
+	return nil
 }
 
 func checkSubmodule(e gitconfig.Entry) error {

@@ -50,6 +50,9 @@ func CheckName(name string) error {
 	if strings.HasPrefix(name, "refs/replace/") {
 		return fmt.Errorf("it would replace an object of the host's")
 	}
+	if strings.HasPrefix(name, "refs/notes/textconv/") { // git shows these instead of files (diff.*.cachetextconv)
+		return fmt.Errorf("git on the host would show its notes in the place of files")
+	}
 	if strings.Count(name, "/") == 1 && name != stash { // refs/HEAD makes HEAD ambiguous
 		return fmt.Errorf("it lies directly in refs/")
 	}
