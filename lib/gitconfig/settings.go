@@ -39,7 +39,7 @@ var variables = map[string]kindOfSetting{
 	"GIT_EXTERNAL_DIFF": runs, "GIT_DIFFTOOL_EXTCMD": runs, "BROWSER": runs, "LESSOPEN": runs, "LESSCLOSE": runs,
 	"GIT_SSH": runsFile, "GIT_ASKPASS": runsFile, "SSH_ASKPASS": runsFile, "GIT_PROXY_COMMAND": runsFile,
 	"GIT_EXEC_PATH": programs, "GIT_TEMPLATE_DIR": programs,
-	"GIT_INDEX_FILE": reads, "GIT_SHALLOW_FILE": reads, "GIT_GRAFT_FILE": reads, "GIT_CONFIG": reads,
+	"GIT_CONFIG_GLOBAL": reads, "GIT_CONFIG_SYSTEM": reads, "GIT_INDEX_FILE": reads, "GIT_SHALLOW_FILE": reads, "GIT_GRAFT_FILE": reads, "GIT_CONFIG": reads,
 	"GIT_TRACE": reads, "GIT_TRACE_SETUP": reads, "GIT_TRACE_PACKET": reads, "GIT_TRACE_PERFORMANCE": reads, "GIT_TRACE_CURL": reads,
 	"GIT_TRACE2": reads, "GIT_TRACE2_EVENT": reads, "GIT_TRACE2_PERF": reads,
 	"GIT_OBJECT_DIRECTORY": borrows, "GIT_ALTERNATE_OBJECT_DIRECTORIES": borrows,

@@ -453,11 +453,33 @@ func TestNamesOfOtherRepositories(t *testing.T) {
 
 // TestModule shows the files of a module of Python's, which may import any other.
 func TestModule(t *testing.T) {
-	h := newHome(t)
-	h.project()
-	h.user("[filter \"x\"]\nclean=python3 -m a.b\n")
-	names, err := h.named()
-	require.NoError(t, err)
-	assert.Subset(t, h.below(names), []string{"a.py", "a/__init__.py", "a/b.py", "a/b/__main__.py"})
-	assert.Equal(t, []string{"filter.x.clean"}, names.Unknown)
+	for _, command := range []string{
+		"python3 -m a.b", "python3 -ma.b", "python3 -B -Es -m a.b", "python3 -W ignore -X utf8 -m a.b", "python3 -Wignore --check-hash-based-pycs never -m a.b",
+		`python3 \"-m\" 'a.b' x`, `python3 -c 'import json, a.b'`, `python3 -c 'from a.b import c'`, `\"$(command -v python3)\" -m a.b`,
+		"env -S 'python3 -ma.b'", "uv run python -m a.b", "coverage run -m a.b", "ipython -m a.b",
+	} {
+		h := newHome(t)
+		h.project()
+		h.user("[filter \"x\"]\nclean=\"" + command + "\"\n")
+		names, err := h.named()
+		require.NoError(t, err)
+		assert.Subset(t, h.below(names), []string{"a.py", "a.so", "a/__init__.py", "a/b.py", "a/b/__main__.py"}, command)
+		assert.Equal(t, []string{"filter.x.clean"}, names.Unknown, command)
+	}
+}
+
+// TestLibraries shows the directories from which interpreters take modules.
+func TestLibraries(t *testing.T) {
+	for _, command := range []string{
+		"PYTHONPATH=/usr/x:lib python3 /usr/x", "PERL5LIB=lib perl -MFoo", "perl -Ilib -MFoo", "ruby -I lib -rfoo", "java -cp lib Main", "CLASSPATH=lib java Main",
+	} {
+		h := newHome(t)
+		h.project()
+		require.NoError(t, os.MkdirAll(h.dir+"/proj/lib", 0o755))
+		require.NoError(t, os.WriteFile(h.dir+"/proj/lib/x.py", nil, 0o644))
+		h.user("[filter \"x\"]\nclean=" + command + "\n")
+		names, err := h.named()
+		require.NoError(t, err)
+		assert.Contains(t, h.below(names), "lib", command)
+	}
 }

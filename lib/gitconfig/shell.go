@@ -2,6 +2,7 @@ package gitconfig
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -504,12 +505,12 @@ func printed(text string) expansion {
 	return expansion{end: computed}
 }
 
-// literal is a word without quotes and parameters, otherwise "".
+// literal is the text of a word without patterns and parameters, otherwise "".
 func literal(word []piece) string {
-	if len(word) == 1 && word[0].kind == plain {
-		return word[0].text
+	if slices.ContainsFunc(word, func(p piece) bool { return p.kind > quoted }) {
+		return ""
 	}
-	return ""
+	return written(word)
 }
 
 // written is a word as text for another shell.
@@ -568,6 +569,9 @@ func (s *scanner) assignment(word []piece) bool {
 		}
 		if slices.Contains(loaders, name) {
 			s.mention(script, v)
+		}
+		if slices.Contains(libraries, name) {
+			s.library(v)
 		}
 		if _, known := variables[name]; known && v.end == whole {
 			s.made = append(s.made, Entry{Key: name, Value: v.text})
@@ -678,6 +682,10 @@ func (s *scanner) run(words [][]piece) {
 		if verb := verb(args); verb != "" && !strings.ContainsAny(verb, "/=:") {
 			s.mention(command, expansion{text: "git-" + verb}) // git looks for it in PATH if it has none of that name
 		}
+	case name == "coverage" && len(args) > 0: // run -m MODULE
+		s.interpreted("python", args[1:])
+	case name == "" && slices.ContainsFunc(args, func(word []piece) bool { return strings.HasPrefix(literal(word), "-m") }):
+		s.python(args)
 	case name == ".", slices.Contains(interpreters, strings.TrimRight(name, "0123456789.")):
 		s.interpreted(name, args)
 	}
@@ -726,6 +734,16 @@ func (s *scanner) options(name string, args [][]piece) {
 					s.made = append(s.made, Entry{Key: "GIT_" + strings.ToUpper(strings.ReplaceAll(option[2:], "-", "_")), Value: v.text})
 				}
 			}
+		case "-S", "--split-string":
+			if name == "env" && !attached {
+				s.line(written(args[i+1]))
+			} else if name == "env" {
+				s.line(value)
+			}
+		case "-cp", "-classpath", "--class-path":
+			for _, v := range next {
+				s.library(v)
+			}
 		case "-c":
 			for _, v := range next {
 				if key, value, ok := strings.Cut(v.text, "="); ok && strings.Contains(key, ".") && v.end == whole {
@@ -738,16 +756,19 @@ func (s *scanner) options(name string, args [][]piece) {
 
 // interpreted reads the arguments of an interpreter. The first operand is its script.
 func (s *scanner) interpreted(name string, args [][]piece) {
-	python, isolated := strings.HasPrefix(name, "python") || strings.HasPrefix(name, "pypy"), false
+	if strings.HasPrefix(name, "python") || strings.HasPrefix(name, "pypy") || name == "ipython" {
+		s.python(args)
+		return
+	}
 	for i, word := range args {
 		text := literal(word)
-		options, one := strings.CutPrefix(text, "-")
-		isolated = isolated || one && strings.ContainsAny(options, "IP")
 		switch {
 		case text == "--":
-		case python && !isolated && strings.HasSuffix(text, "m") && one && i+1 < len(args):
-			s.module(literal(args[i+1]))
-			return
+		case strings.HasPrefix(text, "-I"):
+			if text = text[2:]; text == "" && i+1 < len(args) {
+				text = literal(args[i+1])
+			}
+			s.library(expansion{text: text})
 		case strings.HasPrefix(text, "-") && !strings.HasPrefix(text, "--") && strings.ContainsAny(text, "cem"):
 			if i+1 < len(args) {
 				s.line(written(args[i+1])) // the shell's -c, or a program in another language
@@ -761,14 +782,67 @@ func (s *scanner) interpreted(name string, args [][]piece) {
 	}
 }
 
-// module mentions the files of a module. Python looks for it, and for all that it imports,
-// in the working directory first.
+// python reads the arguments of python(1). For a module, a program in the arguments or on standard input,
+// and all that they import, it looks in the working directory first.
+func (s *scanner) python(args [][]piece) {
+	for i := 0; i < len(args); i++ {
+		text := literal(args[i])
+		options, is := strings.CutPrefix(text, "-")
+		switch at := strings.IndexAny(options, "cmIPWX-"); {
+		case text == "--check-hash-based-pycs":
+			i++
+		case !is || options == "":
+			if options == "" && is {
+				s.beside = true
+			} else {
+				s.mention(script, s.expand(args[i])...)
+			}
+			return
+		case at < 0 || options[at] == '-':
+		case options[at] == 'I' || options[at] == 'P':
+			return
+		case options[at] == 'W' || options[at] == 'X':
+			if at+1 == len(options) {
+				i++
+			}
+		default:
+			value := options[at+1:]
+			if value == "" && i+1 < len(args) {
+				value = written(args[i+1])
+			}
+			s.beside = true
+			if options[at] == 'm' {
+				s.module(value)
+			}
+			for _, names := range imports.FindAllStringSubmatch(value, -1) {
+				for name := range strings.SplitSeq(names[1]+names[2], ",") {
+					s.module(strings.TrimSpace(name))
+				}
+			}
+			return
+		}
+	}
+}
+
+// imports finds the modules of a program.
+var imports = regexp.MustCompile(`\bfrom\s+([\w.]+)|\bimport\s+([\w.]+(?:\s*,\s*[\w.]+)*)`)
+
+// module mentions the files of a module of Python.
 func (s *scanner) module(name string) {
-	s.beside = true
 	first, _, _ := strings.Cut(name, ".")
 	for _, file := range []string{first, strings.ReplaceAll(name, ".", "/")} {
-		for _, end := range []string{".py", "/__init__.py", "/__main__.py"} {
+		for _, end := range []string{".py", ".so", "/__init__.py", "/__main__.py"} {
 			s.mention(script, expansion{text: file + end})
+		}
+		s.mention(script, expansion{text: file + ".", rest: "*.so", end: pattern})
+	}
+}
+
+// library mentions the files in directories from which an interpreter takes modules.
+func (s *scanner) library(dirs expansion) {
+	for dir := range strings.SplitSeq(dirs.text, ":") {
+		if dir != "" {
+			s.mention(script, expansion{text: dir + "/", rest: "*", end: pattern})
 		}
 	}
 }
@@ -803,7 +877,7 @@ var (
 	// wrappers run the command that their arguments name.
 	wrappers = []string{
 		"env", "exec", "command", "builtin", "nohup", "nice", "ionice", "setsid", "sudo", "doas", "timeout", "stdbuf", "unbuffer", "xargs",
-		"chronic", "watch", "parallel", "entr", "chrt", "taskset", "busybox", "unshare", "nsenter", "winpty", "script", "direnv",
+		"uv", "poetry", "pipenv", "pdm", "hatch", "rye", "conda", "chronic", "watch", "parallel", "entr", "chrt", "taskset", "busybox", "unshare", "nsenter", "winpty", "script", "direnv",
 	}
 
 	// readers take a program from the file that an option names. To others, -f is no more
@@ -814,9 +888,13 @@ var (
 	// ld.so(8), python(1).
 	loaders = []string{"BASH_ENV", "ENV", "LD_PRELOAD", "LD_AUDIT", "PYTHONSTARTUP"}
 
+	// libraries are variables of directories from which an interpreter takes modules: python(1), perlrun(1),
+	// ruby(1), java(1), nodejs.org/api/modules.html.
+	libraries = []string{"PYTHONPATH", "PERL5LIB", "RUBYLIB", "CLASSPATH", "NODE_PATH"}
+
 	// interpreters, without their versions.
 	interpreters = []string{
-		"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "source", "python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun",
+		"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "source", "python", "ipython", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun",
 		"php", "lua", "luajit", "tclsh", "wish", "expect", "guile", "Rscript", "julia", "java", "osascript", "pwsh", "ts-node", "tsx",
 	}
 )

@@ -34,7 +34,7 @@ func TestHostileLayers(t *testing.T) {
 		{"an empty file", layer{"refs/heads/x": ""}, []string{"refused refs/heads/x: it holds no object ID"}},
 		{"an unknown object", layer{"refs/heads/x": "U\n"}, []string{"refused refs/heads/x: its object * has not landed"}},
 		{"a branch that is a tree", layer{"refs/heads/x": "T\n"}, []string{"refused refs/heads/x: it leads to a tree, not to a commit"}},
-		{"notes that git shows for files", layer{"refs/notes/textconv/pdf": "N\n"}, []string{"refused refs/notes/textconv/pdf: git on the host would show its notes in the place of files"}},
+		{"notes that git shows for files", layer{"refs/notes/textconv/pdf": "C\n"}, []string{"refused refs/notes/textconv/pdf: git on the host would show its notes in the place of files"}},
 		{"notes that are a tree", layer{"refs/notes/commits": "T\n"}, []string{"refused refs/notes/commits: it leads to a tree, not to a commit"}},
 		{"a remote branch that is a tree", layer{"refs/remotes/o/x": "T\n"}, []string{"refused refs/remotes/o/x: it leads to a tree, not to a commit"}},
 		{"a tag of a tree", layer{"refs/tags/x": "T\n"}, []string{"landed refs/tags/x"}},
