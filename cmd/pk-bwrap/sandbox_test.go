@@ -838,3 +838,26 @@ func TestPkRefusesFilesBehindItsOwnWorkingDirectory(t *testing.T) {
 	assert.Equal(t, 125, got.Status)
 	assert.Contains(t, got.Stderr, "lies in the writable root")
 }
+
+// A file that the caller redirects is read where the caller reads on, and cannot be opened anew for writing.
+func TestInputThatIsAFile(t *testing.T) {
+	b := clitest.NewBoxInEveryRow(t)
+	list := b.Home + "/list"
+	for _, options := range []string{"", "--session s", "--net none"} {
+		require.NoError(t, os.WriteFile(list, []byte("one\ntwo\nthree\n"), 0o644))
+		cmd := exec.Command("sh", "-c", `pk-bwrap `+options+` -- sh -c 'read x; echo "in $x"; echo evil >>/proc/self/fd/0 || echo no; chmod 600 /proc/self/fd/0 || echo no'; cat`)
+		cmd.Dir, cmd.Env = b.Project, append(b.Command("pk-bwrap").Env, "PATH="+b.Commands(t)+":"+os.Getenv("PATH"))
+		in, err := os.Open(list)
+		require.NoError(t, err)
+		cmd.Stdin = in
+		got := clitest.Finish(t, cmd)
+		in.Close()
+		assert.Equal(t, "in one\nno\nno\ntwo\nthree\n", got.Stdout, "%s: %s", options, got.Stderr)
+		text, err := os.ReadFile(list)
+		require.NoError(t, err)
+		assert.Equal(t, "one\ntwo\nthree\n", string(text))
+		st, err := os.Stat(list)
+		require.NoError(t, err)
+		assert.Equal(t, os.FileMode(0o644), st.Mode())
+	}
+}

@@ -315,6 +315,8 @@ type run struct {
 	tree    int           // the same, open, if there is something to tell of it
 	link    *gate.Link    // to the gate of the sandbox's network, or nil
 	tracer  *trace.Tracer // of the command's system calls, or nil
+
+	reopened []reopened
 }
 
 // answer tells the monitor whether there is a sandbox.
@@ -596,6 +598,11 @@ func FilesAt(placed []Placed) []uintptr {
 // files are the descriptors of the command.
 func (r *run) files() []uintptr {
 	files := FilesAt(r.job.FDs.Passed)
+	for at, fd := range files {
+		if fd != closed {
+			files[at] = uintptr(r.readOnly(int(fd)))
+		}
+	}
 	for _, fd := range r.job.Terminal.Streams {
 		files[fd] = uintptr(r.pty[1])
 	}
@@ -717,6 +724,7 @@ func (r *run) wait() int {
 		}()
 	}
 	ws, usage := r.ended()
+	r.moveOn()
 	r.noteEnd()
 	r.report()
 	r.tell()
