@@ -381,6 +381,18 @@ func TestNamesThatAShellRuns(t *testing.T) {
 	assert.Equal(t, "origin\nhttps://host.example/x.git\norigin/main\n", g.host(t, g.Project, "git remote; git remote get-url origin; git rev-parse --abbrev-ref @{u}"))
 }
 
+// An index does not land without the HEAD to which it belongs.
+func TestIndexBesideAHeadThatIsNone(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for _, made := range []string{"ln -sf refs/heads/o .git/HEAD", "rm .git/HEAD; mkfifo .git/HEAD"} {
+		g := newGround(t, b, template)
+		g.host(t, g.Project, "git branch o; echo x >f; git add f; git commit -qm two")
+		got := g.Run(t, "pk-bash", "-y", "--raw", "--", "git checkout -q o; "+made)
+		assert.Contains(t, got.Stderr, `"HEAD": `, made)
+		assert.Equal(t, "", g.host(t, g.Project, "git diff --cached"), made)
+	}
+}
+
 // Git on the host goes through links in the work tree, and hands names to the user's programs.
 func TestTrapsInTheWorkTree(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

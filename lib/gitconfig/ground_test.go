@@ -149,7 +149,7 @@ func TestNoFileIsNamedByChance(t *testing.T) {
 	h.git("proj", "config", "user.name", "main src f")
 	h.git("proj", "config", "alias.x", "!ls src")
 	h.git("proj", "config", "core.worktree", h.path("proj"))
-	h.git("proj", "config", "blame.ignoreRevsFile", "../notes/commit")
+	h.git("proj", "config", "blame.ignoreRevsFile", ".git-blame-ignore-revs")
 	h.git("proj", "config", "alias.force", "!git branch -f topic && git push -f origin && rm -f a.out")
 	h.git("proj", "config", "alias.awk", "!git log | awk '{ n[$1]++ } END { for (i in n) print n[i]/2, i }' | sed 's/^[[:blank:]]*/x; s/a/b/'")
 	h.git("proj", "config", "alias.test", `!f() { [ $# -gt 1 ] && b="git branch $(git rev-parse HEAD)" && $b; }; f`)

@@ -64,7 +64,7 @@ func kindOfValue(key string) kindOfSetting {
 		return reads
 	case "core.splitindex", "index.sparse":
 		return partial
-	case "core.worktree", "blame.ignorerevsfile": // commands may change the latter; gitdir renames one that git cannot read
+	case "core.worktree", "blame.ignorerevsfile": // commands may change the latter by its usual name; gitdir renames one that git cannot read
 		return noFile
 	}
 	switch section {
@@ -113,6 +113,8 @@ func (n *Names) setting(all []*setting, e Entry, depth int) []*setting {
 	all = append(all, s)
 	value := e.Value
 	switch {
+	case e.Key == "blame.ignorerevsfile" && filepath.Base(value) != ".git-blame-ignore-revs":
+		s.kind = reads
 	case s.kind == repository && strings.HasPrefix(value, "ext::"):
 		s.kind, value = runs, value[len("ext::"):]
 	case strings.HasPrefix(e.Key, "alias.") && !strings.HasPrefix(value, "!"):

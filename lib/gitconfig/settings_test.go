@@ -159,6 +159,7 @@ func TestNamesOfFilesThatAreMissing(t *testing.T) {
 		{"a signature, which goes into patches", "[format]\nsignatureFile=~/proj/s", "s"},
 		{"a mailmap of another name", "[mailmap]\nfile=~/proj/m", "m"},
 		{"keys that may sign", "[gpg \"ssh\"]\nallowedSignersFile=~/proj/k\nrevocationFile=~/proj/r", "k r"},
+		{"a list of commits of another name", "[blame]\nignoreRevsFile=~/proj/b", "b"},
 		{"an order of files", "[diff]\norderFile=~/proj/o", "o"},
 		{"lists of faults to pass over", "[fsck]\nskipList=~/proj/s\n[fetch \"fsck\"]\nskipList=~/proj/t", "s t"},
 		{"certificates and cookies", "[http]\nsslCAInfo=~/proj/i\n[http \"https://host.example\"]\nsslCert=~/proj/c\ncookieFile=~/proj/k", "i c k"},

@@ -124,7 +124,7 @@ func headID(up, upper int, host refs.Host) string {
 // another one since.
 func (l *Layer) sameHead(up int, git string) bool {
 	seen, err := readSmall(up, "HEAD", unix.O_NOFOLLOW)
-	if err != nil {
+	if errors.Is(err, unix.ENOENT) {
 		began := filepath.Join(l.Base(), l.rel(git))
 		return !exists(filepath.Join(began, "HEAD")) || branchOf(began) == branchOf(git)
 	}
