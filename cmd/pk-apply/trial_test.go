@@ -941,6 +941,20 @@ var scenes = []scene{
 		g.lands(t, []string{"e"}, "P | e")
 		assert.Equal(t, "777\n", g.host(t, "stat -c %a e"))
 	}},
+	{"bits of new directories", "s/", func(t *testing.T, g *ground) {
+		g.host(t, "chmod 2755 s")
+		g.trial(t, `mkdir -p s/a/b; mkdir -m 1777 t; mkdir -m 2755 u; mkdir u/d; echo x >t/f; echo x >u/d/f`)
+		stay := "set-user-ID, set-group-ID and sticky bits do not land"
+		g.changes(t, "A | s/a/", "A | s/a/b/", "A | t/ | stays: "+stay, "A | t/f", "A | u/ | stays: "+stay, "A | u/d/ | stays: "+stay, "A | u/d/f")
+		got := g.apply(t, "--all")
+		assert.Equal(t, []string{"A | s/a", "A | s/a/b"}, columns(got.Stdout))
+		for _, dir := range []string{"t", "u", "u/d"} {
+			assert.Contains(t, got.Stderr, fmt.Sprintf("cannot land %q: %s\n", dir, stay))
+		}
+		assert.Equal(t, "2755 s/a/b\n", g.host(t, "stat -c '%a %n' s/a/b; test ! -e t; test ! -e u"))
+		g.trial(t, `chmod -R g-s,-t t u`)
+		g.lands(t, all, "A | t", "A | u", "A | u/d", "A | t/f", "A | u/d/f")
+	}},
 	{"operands", "a: 1; d/a: 1; d/e/a: 1; link => d", func(t *testing.T, g *ground) {
 		g.trial(t, `for f in a d/a d/e/a; do echo 2 >$f; done; mkdir d/n; echo n >d/n/n`)
 		below := g.Command("pk-apply", "--session", sessionName, "-n", "a", "e", "../a")

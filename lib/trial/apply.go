@@ -198,7 +198,7 @@ func (r *Refused) Error() string { return r.Reason }
 
 func (a *applying) try(i Item, closing bool) error {
 	switch {
-	case i.Refused != "":
+	case i.Refused != "" && !(i.Above && i.Refused == bitsStay):
 		return &Refused{Reason: i.Refused}
 	case i.Conflict != "" && !a.Overwrite:
 		return &Refused{i.Conflict, true}

@@ -347,11 +347,14 @@ func (l *listing) refuse(c overlay.Change) string {
 		return "the project has a device there that a trial cannot see"
 	}
 	bits := c.New.Mode & 0o7000
-	if c.New.IsDir() {
-		bits = (c.New.Mode ^ c.Old.Mode) & 0o7000 &^ l.inherited(c.Path) // a directory keeps the bits that it inherits
+	if c.New.IsDir() && c.Old.IsDir() {
+		bits ^= c.Old.Mode & 0o7000
 	}
-	if bits != 0 && (permOnly(c) || !c.New.IsDir()) && c.New.Mode&unix.S_IFMT != unix.S_IFLNK {
-		return "set-user-ID, set-group-ID and sticky bits do not land"
+	if c.New.IsDir() && bits != 0 {
+		bits &^= l.inherited(c.Path) // a directory keeps the bits that it inherits
+	}
+	if bits != 0 && c.New.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return bitsStay
 	}
 	switch c.New.Mode & unix.S_IFMT {
 	case unix.S_IFREG, unix.S_IFDIR:
@@ -361,6 +364,10 @@ func (l *listing) refuse(c overlay.Change) string {
 	}
 	return "it is neither a file, a directory nor a symbolic link"
 }
+
+// bitsStay refuses an entry with bits that do not land. A directory above a named path lands
+// without them, see Plain.
+const bitsStay = "set-user-ID, set-group-ID and sticky bits do not land"
 
 // rule returns the rule that forbids landing at a path, or "". dir is as in Protected.
 func (l *listing) rule(rel string, dir bool) string {
@@ -404,12 +411,20 @@ func (l *listing) has(rel string) bool {
 	return ok
 }
 
-// inherited are the bits that the kernel gives to a new directory in the project.
+// inherited are the bits that the kernel gives to a new directory in the project: those of
+// the next directory above it that the project has.
 func (l *listing) inherited(rel string) uint32 {
-	if st, ok := l.at(l.lower, path.Dir(rel)); ok {
-		return st.Mode & unix.S_ISGID
+	dir := path.Dir(rel)
+	if l.missing != "" && fsat.Within(dir, l.missing) {
+		dir = path.Dir(l.missing)
 	}
-	return 0
+	for ; ; dir = path.Dir(dir) {
+		if st, ok := l.at(l.lower, dir); ok && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			return st.Mode & unix.S_ISGID
+		} else if dir == "." {
+			return 0
+		}
+	}
 }
 
 // refuseLink refuses a link that is absolute, or may lead out of the root. ".." may begin

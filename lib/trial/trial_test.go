@@ -301,7 +301,7 @@ func TestRefusals(t *testing.T) {
 		return fmt.Sprintf("the link leads into a git directory: %q (--links lands it)", target)
 	}
 	want := map[string]string{
-		"FIFO": special, "socket": special, "setuid": bits, "setgid": bits, "sticky": bits, "had": bits, "d": bits,
+		"FIFO": special, "socket": special, "setuid": bits, "setgid": bits, "sticky": bits, "had": bits, "d": bits, "new": bits,
 		"abs": `the link is absolute: "/etc" (--links lands it)`, "up": out(".."), "climbs": out("d/../.."), "back": out("d/../d"), "deep/out": out("../../d"), "togit": git(".git"), "togit2": git("sub/.git"),
 		"file/.git": named, "linked/.git": named, "p/keys": "a rule",
 	}
