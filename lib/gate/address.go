@@ -18,8 +18,24 @@ var (
 	never = parsePrefixes(
 		"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3",
 		"2001::/23", "2002::/16", "192.88.99.0/24", // Teredo, 6to4: IPv4 addresses in disguise
-		// Metadata services of clouds.
-		"168.63.129.16/32", "192.0.0.192/32", "100.100.100.200/32", "fd00:ec2::/32", "fd20:ce::/32",
+	)
+
+	// metadata are services of clouds that give credentials to each client on the machine, at other
+	// addresses than link-local ones: most clouds have 169.254.169.254 or fe80::a9fe:a9fe, Tencent
+	// 169.254.0.23, Scaleway 169.254.42.42. An address is in the documentation of its cloud, or in
+	// the source of its client.
+	metadata = parsePrefixes(
+		"100.96.0.96/32",         // Volcengine: github.com/volcengine/cello
+		"100.80.80.80/32",        // UCloud: docs.ucloud.cn/uhost/guide/metadata/metadata-server
+		"100.100.100.200/32",     // Alibaba: cloud-init, DataSourceAliYun.py
+		"fd00:100::100:200/128",  // the same
+		"168.63.129.16/32",       // Azure: learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16
+		"192.0.0.192/32",         // Oracle Cloud Classic: docs.oracle.com, "Retrieving Instance Metadata"
+		"fd00:c1::a9fe:a9fe/128", // Oracle: cloud-init, DataSourceOracle.py
+		"fd00:42::42/128",        // Scaleway: cloud-init, datasources/scaleway
+		"fd00:a9fe:a9fe::1/128",  // Akamai (Linode): cloud-init, datasources/akamai
+		"fd00:ec2::/32",          // AWS: docs.aws.amazon.com/AWSEC2, "Instance metadata"; ::23 is EKS Pod Identity
+		"fd20:ce::/32",           // Google: cloud.google.com/compute/docs/metadata, IPv6-only instances
 	)
 
 	// hosts6 are the IPv6 addresses that are given to hosts (RFC 4291, RFC 4193). Among
@@ -54,7 +70,7 @@ const isPrivate = "it resolves to a private address, and the rule does not say p
 // own users. allowPrivate is the rule's.
 func judge(a netip.Addr, local func(netip.Addr) (bool, error), allowPrivate bool) error {
 	a = a.Unmap().WithZone("")
-	if within(never, a) || a.Is6() && !within(hosts6, a) {
+	if within(never, a) || within(metadata, a) || a.Is6() && !within(hosts6, a) {
 		return fmt.Errorf("it resolves to %s, which is no host of a network", a)
 	}
 	own, err := local(a)
