@@ -45,7 +45,8 @@ var gitIdentity = words(`GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_AUTHOR_DATE
 // secretParts do so anywhere in the name.
 var (
 	secretWords = words(`KEYS AUTH AUTHORIZATION BEARER JWT PASS PWD PAT COOKIE COOKIES CREDS DSN SESSION SK`)
-	secretParts = words(`TOKEN SECRET PASSW PASSPHRASE CREDENTIAL PRIVATE WEBHOOK`)
+	secretParts = words(`TOKEN SECRET PASSW PASSPHRASE PASSCOMMAND PASSCMD PASSCODE PASSFILE CREDENTIAL PRIVATE WEBHOOK
+		CONNECTIONSTRING CONNECTION_STRING CONNSTR`)
 )
 
 // codeParts mark a value as code, under any name: agents of the Java machine, and
@@ -57,8 +58,33 @@ var secretMarks = []string{"PRIVATE KEY-----", `"private_key"`}
 
 // secretStarts begin the tokens of services that mark theirs, the headers that carry one,
 // and JSON Web Tokens (RFC 7519), whose first part begins with {" in base64.
-var secretStarts = append(words(`ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- npm_ pypi- hf_ xoxb- xoxp- xoxa- xapp-
-	sk-ant- sk-proj- sk_live_ rk_live_ AKIA ASIA AIza eyJ`), "Bearer ", "Basic ")
+var secretStarts = append(words(`ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- glrt- glptt- glsa_ npm_ pypi- rubygems_ hf_
+	xoxb- xoxp- xoxa- xoxs- xoxe- xoxe. xapp- sk-ant- sk-proj- sk-svcacct- sk-or-v1- sk_live_ rk_live_ sk_test_ rk_test_ whsec_
+	AKIA ASIA AIza ya29. eyJ dop_v1_ doo_v1_ dor_v1_ hvs. hvb. hvr. SG. dckr_pat_ dckr_oat_ gsk_ xai- pplx- r8_ nvapi- sbp_ sb_secret_
+	shpat_ shpca_ shppa_ shpss_ ATATT3 ATCTT3 ATBB lin_api_ lin_oauth_ tskey- figd_ ops_eyJ AGE-SECRET-KEY- sntrys_ sntryu_
+	pscale_tkn_ pscale_pw_ dp.st. dp.pt. pul- PMAK- NRAK- ntn_`), "Bearer ", "Basic ", "FlyV1 ")
+
+// webhooks are addresses that let everybody write who knows the rest of them.
+var webhooks = words(`hooks.slack.com/services/ hooks.slack.com/workflows/ hooks.slack.com/triggers/ discord.com/api/webhooks/
+	discordapp.com/api/webhooks/ webhook.office.com/webhookb2/ api.telegram.org/bot`)
+
+// secretFields end the names of secrets in connection strings, addresses, options and JSON,
+// and passwordFields those of secrets that people choose, which can be short.
+var (
+	secretFields   = words(`token secret api_key apikey api-key accesskey accountkey signature sig`)
+	passwordFields = words(`password passwd passphrase pwd`)
+)
+
+// Least lengths of a secret, without what marks it: a shorter one is a placeholder, or a word.
+const (
+	leastToken    = 20
+	leastField    = 8
+	leastPassword = 4
+)
+
+// bundlerPlain are settings of Bundler with a name of their own. In others "__" stands for a dot: the
+// name is a host, and the value its credentials (bundle-config(1)).
+var bundlerPlain = words(`BUNDLE_BUILD__ BUNDLE_LOCAL__ BUNDLE_MIRROR__`)
 
 // ownNames are set by pk, and the caller's value is not passed on.
 var ownNames = words(`TMPDIR`)
@@ -75,22 +101,32 @@ func dropped(name, value string) string {
 		return "carries code"
 	case slices.Contains(hostNames, name):
 		return "leads to the host"
-	case slices.ContainsFunc(droppedPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }):
+	case begins(name, droppedPrefixes):
 		return "carries code, or leads to the host"
 	case slices.ContainsFunc(strings.Split(upper, "_"), func(w string) bool { return slices.Contains(secretWords, w) }),
 		slices.ContainsFunc(secretParts, func(p string) bool { return strings.Contains(upper, p) }),
-		strings.HasSuffix(upper, "KEY"), strings.Contains(upper, "_KEY_"):
+		strings.HasSuffix(upper, "KEY"), strings.Contains(upper, "_KEY_"),
+		strings.HasPrefix(name, "BUNDLE_") && strings.Contains(name, "__") && !begins(name, bundlerPlain):
 		return "is named like a secret"
 	case holds(value, codeParts):
 		return "carries code"
-	case hasPassword(value), holds(value, secretMarks), isToken(value):
+	case hasPassword(value), hasSecretField(value), holds(value, secretMarks), isToken(value), isWebhook(value):
 		return "holds a secret"
 	}
 	return ""
 }
 
-func isToken(value string) bool {
-	return len(value) >= 20 && slices.ContainsFunc(secretStarts, func(p string) bool { return strings.HasPrefix(value, p) })
+func isToken(value string) bool { return len(value) >= leastToken && begins(value, secretStarts) }
+
+func isWebhook(value string) bool {
+	return slices.ContainsFunc(webhooks, func(mark string) bool {
+		_, rest, _ := strings.Cut(value, mark)
+		return len(rest) >= leastToken
+	})
+}
+
+func begins(text string, starts []string) bool {
+	return slices.ContainsFunc(starts, func(p string) bool { return strings.HasPrefix(text, p) })
 }
 
 func holds(value string, parts []string) bool {
@@ -113,6 +149,47 @@ func hasPassword(value string) bool {
 		}
 	}
 	return false
+}
+
+// hasSecretField finds the value of a secret by its name before "=", or in quotes before ":":
+// Server=db;Password=hunter2, https://host/?token=0123abcd, {"api_key": "0123abcd"}.
+func hasSecretField(value string) bool {
+	lower := strings.ToLower(value)
+	for i := range len(lower) {
+		if lower[i] != '=' && lower[i] != ':' {
+			continue
+		}
+		name := strings.TrimRight(lower[:i], " ")
+		quoted := strings.TrimRight(name, `"'`)
+		if lower[i] == ':' && quoted == name {
+			continue
+		}
+		least := 0
+		switch {
+		case ends(quoted, passwordFields):
+			least = leastPassword
+		case ends(quoted, secretFields):
+			least = leastField
+		default:
+			continue
+		}
+		rest := strings.TrimLeft(lower[i+1:], " ")
+		stops := ";&\"'\n"
+		if rest != "" && (rest[0] == '"' || rest[0] == '\'') {
+			rest, stops = rest[1:], rest[:1]
+		}
+		if end := strings.IndexAny(rest, stops); end >= 0 {
+			rest = rest[:end]
+		}
+		if len(rest) >= least {
+			return true
+		}
+	}
+	return false
+}
+
+func ends(text string, ends []string) bool {
+	return slices.ContainsFunc(ends, func(p string) bool { return strings.HasSuffix(text, p) })
 }
 
 // CarriesCode tells whether a variable can make programs load code, run it, or find other
