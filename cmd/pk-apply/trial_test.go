@@ -505,6 +505,17 @@ var scenes = []scene{
 		assert.Len(t, g.read(t, "f3"), 3000000)
 		g.done(t)
 	}},
+	{"discarded on a full disk", "a: 1; b: 1", func(t *testing.T, g *ground) {
+		const full = `trap '' XFSZ; ulimit -f 0; exec pk-apply --session s --discard `
+		g.trial(t, `echo 2 >a; echo 2 >b; echo n >n`)
+		assert.Equal(t, clitest.Outcome{Stdout: "M\ta\n"}, clitest.Finish(t, g.shell(g.Project, full+"a")))
+		assert.Equal(t, clitest.Outcome{Stdout: "M\tb\nA\tn\n"}, clitest.Finish(t, g.shell(g.Project, full+"--all")))
+		g.changes(t)
+		g.host(t, `echo 3 >a; echo 3 >n`)
+		g.trial(t, `echo 4 >>a; echo 4 >>n`)
+		g.lands(t, all, "M | a", "M | n")
+		assert.Equal(t, "3\n4 3\n4", g.read(t, "a")+" "+g.read(t, "n"))
+	}},
 	{"a session that is no trial", "a: 1", func(t *testing.T, g *ground) {
 		g.Run(t, "pk-bash", "-y", "--session", sessionName, "--", "true")
 		got := clitest.Finish(t, g.command("echo 2 >a"))

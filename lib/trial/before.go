@@ -2,6 +2,7 @@ package trial
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -91,7 +92,10 @@ func (r *Root) beginning() error {
 		return nil
 	}
 	text, err := os.ReadFile(filepath.Join(r.Dir, namesFile))
-	if err != nil {
+	if errors.Is(err, os.ErrNotExist) {
+		r.before = &before{}
+		return nil
+	} else if err != nil {
 		return err
 	}
 	b := &before{dirs: map[string]*dirBefore{}}

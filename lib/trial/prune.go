@@ -3,7 +3,9 @@ package trial
 import (
 	"cmp"
 	"errors"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -191,7 +193,8 @@ func (h *hiding) hides(dir string) bool {
 	return overlay.IsOpaque(fd)
 }
 
-// renew lets the trial begin anew with its next command, if it has no changes left.
+// renew lets the trial begin anew with its next command, if it has no changes left: it removes the
+// names of the beginning, which needs no space on a full disk.
 func (r *Root) renew(upper int) error {
 	list, err := fsat.Reopen(upper, unix.O_RDONLY)
 	if err != nil {
@@ -201,8 +204,10 @@ func (r *Root) renew(upper int) error {
 	if entries, err := fsat.Next(list); err != nil || len(entries) > 0 {
 		return err
 	}
-	r.began.Over = true
-	return r.save()
+	if err := os.Remove(filepath.Join(r.Dir, namesFile)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // DiscardOptions select the changes to discard.

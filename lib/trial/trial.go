@@ -37,7 +37,7 @@ type Root struct {
 const (
 	prefix     = "trial-" // begins the name of the directory
 	beganFile  = "began"  // a JSON object
-	namesFile  = "names"  // the names in the root's directories; see before
+	namesFile  = "names"  // the names in the root's directories; see before. Missing: nothing is left to land, and the next command begins anew
 	landedFile = "landed" // a JSON object for each path that has landed, the last one holds
 )
 
@@ -51,7 +51,6 @@ type began struct {
 	Project bool   `json:"project,omitempty"`
 	Order   int64  `json:"order"`             // Since of the first beginning
 	Foreign string `json:"foreign,omitempty"` // a directory with another group than the user's, or ""
-	Over    bool   `json:"over,omitempty"`    // nothing is left to land: the next command begins anew
 
 	// Protected are the absolute paths that callers have protected by name, with the rule.
 	Protected map[string]string `json:"protected,omitempty"`
@@ -119,7 +118,7 @@ func (r *Root) begin(project bool) error {
 		}
 	case err != nil:
 		return err
-	case r.began.Over:
+	case r.over():
 		if err := os.Remove(filepath.Join(r.Dir, landedFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -149,13 +148,19 @@ func (r *Root) note(dir int, st *unix.Stat_t, project bool) error {
 	if err != nil {
 		return err
 	}
-	if err := fsat.WriteFile(filepath.Join(r.Dir, namesFile), names); err != nil {
-		return err
-	}
 	if r.began.Foreign != "" {
 		r.Warning = fmt.Sprintf("files of another group than yours cannot be written in a trial, such as those in %q", r.began.Foreign)
 	}
-	return r.save()
+	if err := r.save(); err != nil {
+		return err
+	}
+	return fsat.WriteFile(filepath.Join(r.Dir, namesFile), names)
+}
+
+// over reports whether nothing is left to land.
+func (r *Root) over() bool {
+	_, err := os.Lstat(filepath.Join(r.Dir, namesFile))
+	return errors.Is(err, os.ErrNotExist)
 }
 
 func (r *Root) save() error {

@@ -375,12 +375,12 @@ func TestPrune(t *testing.T) {
 			assert.Equal(t, row.want, names(t, s.project))
 			assert.Equal(t, row.left, names(t, s.root.Upper()))
 			r := s.again(t)
-			assert.Equal(t, row.over, r.began.Over)
+			assert.Equal(t, row.over, r.over())
 			assert.Equal(t, row.over, !strings.Contains(strings.Join(s.list(t, ListOptions{}), "\n"), " "))
 			since := r.began.Since
 			tick(t)
 			s.command(t)
-			assert.False(t, s.root.began.Over)
+			assert.False(t, s.root.over())
 			if row.over {
 				assert.Greater(t, s.root.began.Since, since, "the trial begins anew")
 				assert.NoFileExists(t, filepath.Join(s.root.Dir, landedFile))
@@ -455,7 +455,7 @@ func TestDiscard(t *testing.T) {
 	require.NoError(t, r.Discard(items, DiscardOptions{All: true}, func(Item, error) { n++ }))
 	assert.Equal(t, 3, n)
 	assert.Empty(t, s.list(t, ListOptions{}))
-	assert.True(t, s.again(t).began.Over)
+	assert.True(t, s.again(t).over())
 	assert.Equal(t, lines{"d/", "d/a: 1", "d/b: 1", "f: 1", "g: 1", "gone/", "gone/x: 1", "m/"}, names(t, s.project))
 }
 
