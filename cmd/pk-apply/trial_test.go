@@ -439,6 +439,25 @@ var scenes = []scene{
 		held.end(t)
 		g.lands(t, all, "M | a")
 	}},
+	{"two at once", "", func(t *testing.T, g *ground) {
+		g.trial(t, `seq -f %0100g 1500 | xargs touch`)
+		for _, first := range [][]string{{"pk-diff"}, {"pk-apply", "--all", "--dry-run"}, {"pk-apply", "--all"}} {
+			cmd := g.Command(first[0], append(first[1:], "--session", sessionName)...)
+			out, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			_, err = io.ReadFull(out, make([]byte, 1)) // the pipe does not hold the rest
+			require.NoError(t, err)
+			by := "a pk-diff or pk-apply --dry-run"
+			if len(first) == 2 {
+				by = "another pk-apply"
+			}
+			assert.Equal(t, clitest.Outcome{Stderr: "pk-apply: " + by + " of session \"s\" runs\npk-apply: hint: try again when it has ended\n", Status: 1}, g.apply(t, "--all"))
+			_, _ = io.Copy(io.Discard, out)
+			_ = cmd.Wait() // pk-diff exits with 1
+		}
+		g.changes(t)
+	}},
 	{"a sweep", "a: 1", func(t *testing.T, g *ground) {
 		g.host(t, "git init -q; git add a; git commit -qm 1")
 		sessions := func() int {

@@ -196,11 +196,11 @@ func (l *Layer) Alone() error {
 	return nil
 }
 
-// Used reports whether a command uses the layer.
-func (l *Layer) Used() (bool, error) {
-	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(Use), Len: 1}
-	err := unix.FcntlFlock(l.lock.Fd(), unix.F_OFD_GETLK, &lock)
-	return lock.Type != unix.F_UNLCK, err
+// Held tells how another command holds a lock: F_RDLCK, F_WRLCK, or F_UNLCK if none does.
+func (l *Layer) Held(which Lock) (how int16, err error) {
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(which), Len: 1}
+	err = unix.FcntlFlock(l.lock.Fd(), unix.F_OFD_GETLK, &lock)
+	return lock.Type, err
 }
 
 // SetFresh notes that no other command uses the layer.

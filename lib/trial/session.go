@@ -28,8 +28,13 @@ type Trial struct {
 	dir *session.Dir
 }
 
+// InUse says that another command holds the trial.
+type InUse struct{ By string }
+
+func (i *InUse) Error() string { return i.By + " uses the trial" }
+
 // OpenSession opens the trial of the session called name. With alone it locks the trial
-// against all commands, for changes: ErrInUse.
+// against all commands, for changes: *InUse.
 func OpenSession(base, name string, alone bool) (*Trial, error) {
 	r, err := session.ReserveNamed(base, name)
 	if err != nil {
@@ -68,23 +73,38 @@ func (t *Trial) load(alone bool) error {
 			return err
 		}
 		if alone {
-			err = r.Alone()
-			if err == nil { // pk-diff uses it
-				if err = r.Try(overlay.Landing, unix.F_WRLCK); err == unix.EAGAIN {
-					err = overlay.ErrInUse
-				}
-			}
-		} else if used, uerr := r.Used(); uerr == nil {
-			t.InUse = t.InUse || used
-			err = r.Wait(overlay.Landing, unix.F_RDLCK)
-		} else {
-			err = uerr
+			err = r.lockAll()
+		} else if err = r.Wait(overlay.Landing, unix.F_RDLCK); err == nil { // no pk-apply has Use now
+			var how int16
+			how, err = r.Held(overlay.Use)
+			t.InUse = t.InUse || how != unix.F_UNLCK
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// lockAll locks a root against all commands, pk-diff too.
+func (r *Root) lockAll() error {
+	err := r.Alone()
+	if err == nil {
+		err = r.Try(overlay.Landing, unix.F_WRLCK)
+	}
+	if err != unix.EAGAIN && err != overlay.ErrInUse {
+		return err
+	}
+	how, err := r.Held(overlay.Landing)
+	switch {
+	case err != nil:
+		return err
+	case how == unix.F_WRLCK:
+		return &InUse{"another pk-apply"}
+	case how == unix.F_RDLCK:
+		return &InUse{"a pk-diff or pk-apply --dry-run"}
+	}
+	return &InUse{"a command"}
 }
 
 // Close ends the use of the trial.

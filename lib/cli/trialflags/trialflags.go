@@ -57,8 +57,8 @@ func (o *Options) Open(alone bool) (*trial.Trial, error) {
 		return nil, cli.Invalid(err)
 	}
 	t, err := trial.OpenSession(base, o.Name(), alone)
-	if errors.Is(err, overlay.ErrInUse) {
-		return nil, cli.WithHint(fmt.Errorf("a command of session %q runs", o.Name()), "try again when it has ended")
+	if held, ok := errors.AsType[*trial.InUse](err); ok {
+		return nil, cli.WithHint(fmt.Errorf("%s of session %q runs", held.By, o.Name()), "try again when it has ended")
 	}
 	return t, cli.Invalid(err)
 }
