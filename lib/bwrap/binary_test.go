@@ -35,11 +35,11 @@ func TestBinariesThatOthersCouldHaveReplaced(t *testing.T) {
 }
 
 func TestAccountNamesAreChecked(t *testing.T) {
-	u := currentUser("/home/x:y")
+	u := currentUser("/home/x:y", "")
 	assert.NotContains(t, u.home, ":")
-	u = currentUser("relative")
+	u = currentUser("relative", "")
 	assert.True(t, u.home[0] == '/')
-	assert.NotEqual(t, "/", currentUser("/").home)
+	assert.NotEqual(t, "/", currentUser("/", "").home)
 	for _, m := range accountMounts(user{uid: 1000, gid: 1000, name: "me", group: "us", home: "/home/me"}) {
 		switch m.Dest {
 		case "/etc/passwd":

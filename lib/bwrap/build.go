@@ -69,7 +69,7 @@ func New(o Options) (*Plan, error) {
 	if len(o.Roots) == 0 {
 		return nil, &Refusal{Reason: "internal error: a plan without a project root"}
 	}
-	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME")), missing: map[string]bool{}}
+	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"), lookupEnv(o.Env.Caller, "USER")), missing: map[string]bool{}}
 	b.links = resolver{}
 	b.guard = newGuard(b.user.home, b.getenv, b.links)
 	b.plan = &Plan{table: o.Table, Chdir: o.Roots[0].Path, Net: o.Net, Gate: o.Gate, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Rlimits: o.Rlimits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
@@ -680,6 +680,11 @@ func (b *builder) hold() error {
 // missing inside.
 func (b *builder) environment() error {
 	own := []string{"HOME=" + b.user.home, "TMPDIR=/tmp"}
+	for _, name := range []string{"USER", "LOGNAME"} {
+		if said := b.getenv(name); said != "" && said != b.user.name { // su(1) keeps another user's
+			own = append(own, name+"="+b.user.name)
+		}
+	}
 	if b.getenv("PATH") == "" {
 		own = append(own, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine"
+	"pikuri/lib/passwd"
 	"pikuri/lib/toolchain"
 )
 
@@ -112,11 +114,23 @@ func TestADevelopersPlanIsSmall(t *testing.T) {
 
 func TestAccountNames(t *testing.T) {
 	for name, want := range map[string]bool{
-		"ada": true, "_apt": true, "a-1_b": true, strings.Repeat("a", 32): true,
-		"": false, "-a": false, "1a": false, "Ada": false, "a:b": false, "a b": false, "a\n": false, "é": false, strings.Repeat("a", 33): false,
+		"ada": true, "_apt": true, "a-1_b": true, "revB": true, "Ada.L": true, "ada@example.com": true, `DOM\ada`: true, "host$": true, "é": true, "1a": true,
+		"": false, "-a": false, "+a": false, "~a": false, "1": false, "..": false, "a:b": false, "a/b": false, "a b": false, "a\n": false, "a\x00": false, "\xff": false, strings.Repeat("a", 257): false,
 	} {
 		assert.Equal(t, want, isAccountName(name), "%q", name)
 	}
+}
+
+// $USER names the entry in /etc/passwd, and agrees with it.
+func TestVariablesHaveTheAccount(t *testing.T) {
+	o := options(tree(t, "project/", "home/"))
+	o.Env.Caller = append(o.Env.Caller, "USER=some.Body", "LOGNAME=other")
+	p, err := New(o)
+	require.NoError(t, err)
+	name := currentUser("/home/x", "some.Body").name
+	assert.Subset(t, p.Env, []string{"USER=" + name, "LOGNAME=" + name})
+	i := slices.IndexFunc(p.Mounts, func(m Mount) bool { return m.Dest == passwd.Users })
+	assert.Contains(t, "\n"+string(p.Mounts[i].Data), fmt.Sprintf("\n%s:x:%d:", name, os.Geteuid()))
 }
 
 // The resolver's cache changes no answer.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -279,22 +281,32 @@ type user struct {
 	home        string // absolute, clean
 }
 
-// isAccountName reports whether a name can stand in a passwd file unchanged. It uses no
-// regular expression: compiling one would slow every start.
+// isAccountName reports whether a name can stand in a passwd file unchanged, and be a word and a
+// part of a path. Not only useradd's names do: directory services have "Ada.L" and "DOM\\ada".
 func isAccountName(s string) bool {
-	const longest, first = 32, "abcdefghijklmnopqrstuvwxyz_"
-	return s != "" && len(s) <= longest && strings.Contains(first, s[:1]) && strings.Trim(s, first+"0123456789-") == ""
+	const longest = 256
+	bad := func(r rune) bool { return r == ':' || r == '/' || unicode.IsSpace(r) || !unicode.IsPrint(r) }
+	return s != "" && len(s) <= longest && utf8.ValidString(s) && !strings.ContainsFunc(s, bad) &&
+		!strings.ContainsAny(s[:1], "-+~") && strings.Trim(s, "0123456789") != "" && s != "." && s != ".."
 }
 
 // currentUser describes the caller. An account without an entry in /etc/passwd (a
-// container's, or one of a directory service) is called "user".
-func currentUser(home string) user {
+// container's, or one of a directory service) has the name of $USER, or is called "user". $USER names
+// nobody else: a file's owner is a uid.
+func currentUser(home, name string) user {
 	u := user{uid: os.Geteuid(), gid: os.Getegid(), home: filepath.Clean(home)}
 	entry := passwd.Find(passwd.Users, u.uid)
-	u.name, u.group = "user", "user"
-	if isAccountName(entry.Name) {
-		u.name, u.group = entry.Name, entry.Name
+	switch {
+	case u.uid == 0:
+		name = "root" // as in accountMounts
+	case u.uid == 65534:
+		name = "nobody"
+	case isAccountName(entry.Name):
+		name = entry.Name
+	case !isAccountName(name) || name == "root" || name == "nobody":
+		name = "user"
 	}
+	u.name, u.group = name, name
 	if g := passwd.Find(passwd.Groups, u.gid); isAccountName(g.Name) {
 		u.group = g.Name
 	}
