@@ -67,16 +67,16 @@ func (f *forwarder) head() (*head, error) {
 }
 
 // looksLikeHTTP refuses a first byte that begins no method: a client of another protocol
-// may send no line. So an empty line before a request is refused too (servers should
-// ignore it, RFC 9112, section 2.2, and may not).
+// may send no line. One empty line before a request is not forwarded (RFC 9112, section 2.2): some
+// clients send it after a body.
 func (f *forwarder) looksLikeHTTP() error {
-	if f.in.Buffered() == 0 {
-		if err := f.out.Flush(); err != nil {
-			return writeError(err)
+	first, err := f.first()
+	if err == nil && first[0] == '\r' {
+		if first, err = f.in.Peek(len("\r\n")); err == nil && string(first) == "\r\n" {
+			_, _ = f.in.Discard(len(first))
+			first, err = f.first()
 		}
 	}
-	f.reads(Idle)
-	first, err := f.in.Peek(1)
 	switch {
 	case err == io.EOF:
 		return err
@@ -86,6 +86,17 @@ func (f *forwarder) looksLikeHTTP() error {
 		return refuse(400, "not an HTTP request")
 	}
 	return nil
+}
+
+// first waits for the first byte of a request.
+func (f *forwarder) first() ([]byte, error) {
+	if f.in.Buffered() == 0 {
+		if err := f.out.Flush(); err != nil {
+			return nil, writeError(err)
+		}
+	}
+	f.reads(Idle)
+	return f.in.Peek(1)
 }
 
 // headLines are the lines of a head, or of trailer fields.
@@ -149,7 +160,7 @@ func (h *head) addLine(line string) error {
 	if err != nil {
 		return err
 	}
-	drop, err := h.add(strings.ToLower(f.name), f.value)
+	drop, err := h.add(strings.ToLower(f.name), &f.value)
 	if err == nil && !drop {
 		h.fields = append(h.fields, f)
 	}
@@ -174,26 +185,27 @@ func parseField(line string) (field, error) {
 // special are the fields that determine the host of a request and its end.
 var special = []string{"host", "content-length", "transfer-encoding", "connection", "upgrade", "http2-settings", "expect"}
 
-// add records a field. drop means that it is not forwarded.
-func (h *head) add(name, value string) (drop bool, err error) {
+// add records a field, and makes its value canonical. drop means that it is not forwarded.
+func (h *head) add(name string, value *string) (drop bool, err error) {
 	switch name {
 	case "host":
 		h.hosts++
-		h.host, h.port, err = splitHost(value)
+		*value = strings.TrimSuffix(*value, ":") // an empty port (RFC 3986, section 6.2.3)
+		h.host, h.port, err = splitHost(*value)
 	case "content-length":
 		h.lengths++
-		h.length, err = contentLength(value)
+		h.length, err = contentLength(*value)
 	case "transfer-encoding":
 		h.encodings++
-		err = transferEncoding(value)
+		*value, err = transferEncoding(*value)
 	case "connection":
-		err = connection(value)
+		err = connection(*value)
 	case "expect":
 		h.expects++
-		err = expect(value)
+		err = expect(*value)
 	case "upgrade":
 		h.upgrades++
-		h.webSocket = strings.EqualFold(value, "websocket")
+		h.webSocket = strings.EqualFold(*value, "websocket")
 	case "http2-settings": // belongs to an Upgrade to h2c (RFC 7540, section 3.2.1)
 		return true, nil
 	default:
@@ -249,14 +261,15 @@ func contentLength(value string) (int64, error) {
 	return n, nil
 }
 
-// transferEncoding accepts only "chunked", to the letter. A server that does not
-// understand a variant falls back to another framing: "Transfer-Encoding: xchunked" and
+// transferEncoding accepts only "chunked", in any case, and returns it in lower case. A server that does
+// not understand a variant falls back to another framing: "Transfer-Encoding: xchunked" and
 // similar values are the oldest way to smuggle (RFC 9112, sections 6.1 and 11.2).
-func transferEncoding(value string) error {
-	if value != "chunked" {
-		return refuse(501, "Transfer-Encoding: %+q", cut(value))
+func transferEncoding(value string) (string, error) {
+	const chunked = "chunked"
+	if len(value) != len(chunked) || !strings.EqualFold(value, chunked) { // to EqualFold the Kelvin sign is a k
+		return "", refuse(501, "Transfer-Encoding: %+q", cut(value))
 	}
-	return nil
+	return chunked, nil
 }
 
 // connection refuses to let a checked field be removed: a reverse proxy drops the fields

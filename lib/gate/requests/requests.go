@@ -5,8 +5,9 @@
 // The attack is request smuggling: the gate and the server disagree where a request ends,
 // and the server reads a part of a body as a request, which the gate has not checked. So
 // a head is refused if servers could read it in two ways. Others are forwarded in one
-// canonical form: white space around a value becomes one blank before it, and the size of
-// a chunk is in lower case without leading zeros. All else is forwarded unchanged:
+// canonical form: white space around a value becomes one blank before it, "chunked" and the size of
+// a chunk are in lower case, the size without leading zeros, a Host has no empty port, and no empty
+// line comes before a request. All else is forwarded unchanged:
 // servers may depend on the order and the case of names, and signatures cover values.
 //
 // Some attacks remain, with a request that is unambiguous and a server that is wrong:
