@@ -172,8 +172,9 @@ func TestStatuses(t *testing.T) {
 		{"a status and nothing to say", Exit(7), 7, 7, ""},
 		{"no status", Exit(0), 0, 0, ""},
 		{"wrapped", errors.Join(WithStatus(126, plain)), 126, 126, "pk-sample: it failed\n"},
-		{"several", fmt.Errorf("all of: %w", errors.Join(plain, errors.Join(errors.New("more"), errors.New("c\nd")))), 1, 125, "pk-sample: all of: it failed; more; c\ufffdd\n"},
-		{"a message of several lines", errors.New("a\nb\x1b"), 1, 125, "pk-sample: a�b�\n"},
+		{"several", fmt.Errorf("all of: %w", errors.Join(plain, errors.Join(errors.New("more"), errors.New("c\rd")))), 1, 125, "pk-sample: all of: it failed; more; c\ufffdd\n"},
+		{"several, quoted as text", fmt.Errorf("all of: %s", fmt.Sprint(errors.Join(plain, plain))), 1, 125, "pk-sample: all of: it failed; it failed\n"},
+		{"a message of several lines", errors.New("a\nb\x1b"), 1, 125, "pk-sample: a; b�\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for wraps, want := range map[bool]int{false: test.plain, true: test.wraps} {

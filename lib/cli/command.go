@@ -193,7 +193,7 @@ func (ctx *Context) Report(err error) {
 	if f, ok := errors.AsType[*failure](err); ok && f.err == nil {
 		return
 	}
-	ctx.line("%s", oneLine(err))
+	ctx.line("%v", err)
 	if hint := HintOf(err); hint != "" {
 		ctx.line("hint: %s", hint)
 	}
@@ -201,23 +201,7 @@ func (ctx *Context) Report(err error) {
 
 // ReportLine prints a failure in exactly one line, without its hint: for
 // commands that answer many records, so that lines can be counted.
-func (ctx *Context) ReportLine(err error) { ctx.line("%s", oneLine(err)) }
-
-// oneLine is the text of an error on one line, where errors.Join has several.
-func oneLine(err error) string {
-	for e := err; e != nil; e = errors.Unwrap(e) {
-		joined, ok := e.(interface{ Unwrap() []error })
-		if !ok {
-			continue
-		}
-		var texts, lines []string
-		for _, part := range joined.Unwrap() {
-			texts, lines = append(texts, part.Error()), append(lines, oneLine(part))
-		}
-		return strings.Replace(err.Error(), strings.Join(texts, "\n"), strings.Join(lines, "; "), 1)
-	}
-	return err.Error()
-}
+func (ctx *Context) ReportLine(err error) { ctx.line("%v", err) }
 
 // StatusOf is the exit status that err will end in when an Action returns it.
 func (ctx *Context) StatusOf(err error) int { return ctx.command.statusOf(err) }
@@ -232,9 +216,10 @@ func (ctx *Context) Warn(format string, args ...any) {
 func (ctx *Context) Say(format string, args ...any) { ctx.line(format, args...) }
 
 // line writes one diagnostic. Any text stays on one line and cannot drive the
-// terminal: errors of the system quote paths as they are.
+// terminal: errors of the system quote paths as they are. errors.Join ends lines, and
+// an error that another one quotes is mere text.
 func (ctx *Context) line(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
+	text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ")
 	fmt.Fprintf(ctx.Stderr, "%s: %s\n", ctx.command.Name, strings.Map(printable, text))
 }
 
