@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli/clitest"
 )
@@ -984,6 +985,11 @@ var scenes = []scene{
 		assert.Equal(t, "2755 s/a/b\n", g.host(t, "stat -c '%a %n' s/a/b; test ! -e t; test ! -e u"))
 		g.trial(t, `chmod -R g-s,-t t u`)
 		g.lands(t, all, "A | t", "A | u", "A | u/d", "A | t/f", "A | u/d/f")
+	}},
+	{"attributes that hide", "d/a: 1; e/b: 1", func(t *testing.T, g *ground) {
+		require.NoError(t, unix.Setxattr(g.Project+"/d", "user.overlay.opaque", []byte("x"), 0))
+		got := g.Run(t, "pk-bwrap", "--trial", "--session", sessionName, "--", "true")
+		assert.Equal(t, clitest.Outcome{Stderr: fmt.Sprintf("pk-bwrap: warning: the trial may not see all files in %q: it has the attribute user.overlay.opaque\n", g.Project+"/d")}, got)
 	}},
 	{"operands", "a: 1; d/a: 1; d/e/a: 1; link => d", func(t *testing.T, g *ground) {
 		g.trial(t, `for f in a d/a d/e/a; do echo 2 >$f; done; mkdir d/n; echo n >d/n/n`)

@@ -36,24 +36,31 @@ type dirBefore struct {
 // change there is a conflict if the ctime is later.
 const maxDepth = 200
 
-// noteNames returns the names in an open directory and below, and notes in b a directory
-// whose group is not the user's.
-func noteNames(dir int, st *unix.Stat_t, b *began) ([]byte, error) {
+// noteNames returns the names in an open directory and below, and a directory with attributes by which the
+// trial may see fewer. It notes in b a directory whose group is not the user's.
+func noteNames(dir int, st *unix.Stat_t, b *began) (names []byte, hidden string, err error) {
 	n := &noting{began: b, gid: uint32(os.Getegid())}
-	err := n.directory(dir, st, ".", maxDepth)
-	return n.out.Bytes(), err
+	err = n.directory(dir, st, ".", maxDepth)
+	return n.out.Bytes(), n.hidden, err
 }
 
 type noting struct {
 	out   bytes.Buffer
 	began *began
 	gid   uint32
+
+	// hidden is a directory that has the attribute user.overlay.opaque, or "". With it the kernel takes
+	// files that have user.overlay.whiteout for removed, since Linux 6.7.
+	hidden string
 }
 
 // directory notes a directory, which is open for reading, and those below it.
 func (n *noting) directory(dir int, st *unix.Stat_t, rel string, depth int) error {
 	if st.Gid != n.gid && n.began.Foreign == "" && os.Geteuid() != 0 {
 		n.began.Foreign = filepath.Join(n.began.Path, rel)
+	}
+	if size, err := unix.Fgetxattr(dir, opaqueName, make([]byte, 1)); n.hidden == "" && (size == 1 || err == unix.ERANGE) {
+		n.hidden = filepath.Join(n.began.Path, rel)
 	}
 	fmt.Fprintf(&n.out, "/%d %d %o %s\x00", st.Dev, st.Ino, st.Mode, rel)
 	var below []string

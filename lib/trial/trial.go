@@ -144,9 +144,12 @@ func (r *Root) note(dir int, st *unix.Stat_t, project bool) error {
 	if err := unix.Chmod(r.Upper(), r.began.Mode); err != nil {
 		return err
 	}
-	names, err := noteNames(dir, st, &r.began)
+	names, hidden, err := noteNames(dir, st, &r.began)
 	if err != nil {
 		return err
+	}
+	if hidden != "" {
+		r.Warning = fmt.Sprintf("the trial may not see all files in %q: it has the attribute user.overlay.opaque", hidden)
 	}
 	if r.began.Foreign != "" {
 		r.Warning = fmt.Sprintf("files of another group than yours cannot be written in a trial, such as those in %q", r.began.Foreign)
