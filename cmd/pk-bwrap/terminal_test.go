@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
@@ -440,18 +441,42 @@ func TestTerminalWithoutASession(t *testing.T) {
 	}
 }
 
-// When that program ends, so does the command, which may await a key.
+// When that program ends, so does the command, which may await a key, or what it reads if it ignores the signal. A key's
+// signal is for the command alone.
 func TestTerminalWithoutASessionGoes(t *testing.T) {
-	b := clitest.NewBox(t)
-	user, tty := clitest.Terminal(t)
-	cmd := b.Command("pk-bwrap", "--", "sh", "-c", "stty -icanon; touch begun; head -c 1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
-	require.NoError(t, cmd.Start())
-	until(t, func() bool { _, err := os.Stat(b.Project + "/begun"); return err == nil })
-	require.NoError(t, user.Close())
-	failed, _ := errors.AsType[*exec.ExitError](cmd.Wait())
-	require.NotNil(t, failed)
-	require.Equal(t, unix.SIGHUP, failed.Sys().(syscall.WaitStatus).Signal())
+	notIgnored(t)
+	others := make(chan os.Signal, 1)
+	signal.Notify(others, unix.SIGINT, unix.SIGTSTP)
+	defer signal.Stop(others)
+	for _, row := range []struct {
+		command, keys string
+		death         syscall.Signal
+	}{
+		{"stty -icanon; touch begun; head -c 1", "", unix.SIGHUP},
+		{`trap "" HUP; touch begun; cat; cat`, "", 0},
+		{"touch begun; sleep 1000", "\x1a\x03", unix.SIGINT},
+	} {
+		b := clitest.NewBox(t)
+		user, tty := clitest.Terminal(t)
+		cmd := b.Command("pk-bwrap", "--", "sh", "-c", row.command)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+		require.NoError(t, cmd.Start())
+		until(t, func() bool { _, err := os.Stat(b.Project + "/begun"); return err == nil })
+		if row.keys == "" {
+			require.NoError(t, user.Close())
+		} else {
+			_, err := user.WriteString(row.keys)
+			require.NoError(t, err)
+		}
+		_ = cmd.Wait()
+		status := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		if row.death == 0 {
+			require.Zero(t, status.ExitStatus(), row.command)
+		} else {
+			require.Equal(t, row.death, status.Signal(), row.command)
+		}
+		require.Empty(t, others, row.command)
+	}
 }
 
 // A terminal of another session is not read: setsid(1) leaves it to the caller's shell.

@@ -228,15 +228,9 @@ func (c *screen) forCaller(output []byte) []byte {
 // shell sends no signal to a job that runs.
 const lookAgain = 100
 
-// read copies input while this process is in the foreground. At the end of the caller's terminal it types the key
-// that ends input.
+// read copies input while this process is in the foreground.
 func (c *screen) read() {
-	defer func() {
-		c.endInput()
-		if c.free { // the kernel sends it to a session only
-			_ = unix.Kill(unix.Getpid(), unix.SIGHUP)
-		}
-	}()
+	defer c.hangUp()
 	buf := make([]byte, 4096)
 	for {
 		fds, wait := []unix.PollFd{{Fd: int32(c.wake[0]), Events: unix.POLLIN}}, -1
@@ -278,6 +272,21 @@ func (c *screen) read() {
 	}
 }
 
+// hangUp ends what the command reads when the caller's terminal has gone, as the kernel does: each line, but no single key.
+func (c *screen) hangUp() {
+	if c.free { // the kernel sends it to a session only, and the caller may ignore it
+		_ = unix.Kill(unix.Getpid(), unix.SIGHUP)
+	}
+	for {
+		select {
+		case <-c.done:
+			return
+		case <-time.After(lookAgain * time.Millisecond):
+		}
+		c.endInput()
+	}
+}
+
 // endInput types the key that ends input, where that has an effect.
 func (c *screen) endInput() {
 	if modes, err := unix.IoctlGetTermios(c.master, unix.TCGETS); err == nil && modes.Lflag&unix.ICANON != 0 {
@@ -304,7 +313,9 @@ func (c *screen) enter(keys []byte) {
 			c.interrupt(unix.SIGQUIT)
 		default:
 			writeAll(c.master, keys[:i])
-			c.onSuspend()
+			if !c.free { // else nobody would continue it
+				c.onSuspend()
+			}
 			c.enter(keys[i+1:])
 			return
 		}
@@ -312,10 +323,12 @@ func (c *screen) enter(keys []byte) {
 	writeAll(c.master, keys)
 }
 
-// interrupt notes the signal of a key, and sends it to the processes around this one.
+// interrupt notes the signal of a key, and sends it to the processes around this one, if they have the terminal too.
 func (c *screen) interrupt(sig syscall.Signal) {
 	c.typed.Store(int32(sig))
-	signalOthers(sig)
+	if !c.free {
+		signalOthers(sig)
+	}
 }
 
 func writeAll(fd int, data []byte) {
