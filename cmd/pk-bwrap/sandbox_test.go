@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -860,4 +861,20 @@ func TestInputThatIsAFile(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, os.FileMode(0o644), st.Mode())
 	}
+
+	// The caller, who has read on meanwhile, does not go back.
+	in, err := os.Open(list)
+	require.NoError(t, err)
+	defer in.Close()
+	cmd := b.Command("pk-bwrap", "--", "sh", "-c", "read x; touch begun; until [ -e end ]; do :; done")
+	cmd.Stdin = in
+	require.NoError(t, cmd.Start())
+	until(t, func() bool { _, err := os.Stat(b.Project + "/begun"); return err == nil })
+	_, err = in.Seek(8, io.SeekStart)
+	require.NoError(t, err)
+	b.Write(t, b.Project+"/end", "")
+	require.NoError(t, cmd.Wait())
+	at, err := in.Seek(0, io.SeekCurrent)
+	require.NoError(t, err)
+	assert.EqualValues(t, 8, at)
 }

@@ -422,7 +422,7 @@ func TestTerminalWithoutASession(t *testing.T) {
 	for name, attributes := range map[string]*syscall.SysProcAttr{"the caller's session": nil, "one of its own": {Setsid: true}} {
 		b := clitest.NewBox(t)
 		user, tty := clitest.Terminal(t)
-		cmd := b.Command("pk-bwrap", "--", "sh", "-c", "read x; echo got $x >said; stty -icanon; head -c 1 >>said; echo >>said; read x; echo $x >>said")
+		cmd := b.Command("pk-bwrap", "--", "sh", "-c", "read x; echo got $x >said; stty -icanon; head -c 1 >>said; echo >>said; until [ \"$(stty size)\" = '33 77' ]; do :; done; read x; echo $x >>said")
 		cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = tty, tty, tty, attributes
 		require.NoError(t, cmd.Start())
 		said := func(want string) {
@@ -434,6 +434,7 @@ func TestTerminalWithoutASession(t *testing.T) {
 		_, err = user.WriteString("k")
 		require.NoError(t, err)
 		said("got line\nk\n")
+		require.NoError(t, unix.IoctlSetWinsize(int(user.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 33, Col: 77}))
 		_, err = user.WriteString("last\n")
 		require.NoError(t, err)
 		require.NoError(t, cmd.Wait(), name)

@@ -247,6 +247,10 @@ func (c *screen) read() {
 		if c.active {
 			fds, wait = append(fds, unix.PollFd{Fd: int32(c.in), Events: unix.POLLIN}), -1
 		}
+		if c.free { // no SIGWINCH comes
+			c.resize()
+			wait = lookAgain
+		}
 		c.mu.Unlock()
 		if _, err := unix.Poll(fds, wait); err != nil && err != unix.EINTR {
 			return

@@ -316,7 +316,7 @@ type run struct {
 	link    *gate.Link    // to the gate of the sandbox's network, or nil
 	tracer  *trace.Tracer // of the command's system calls, or nil
 
-	reopened []reopened
+	input *reopened // or nil
 }
 
 // answer tells the monitor whether there is a sandbox.
@@ -598,10 +598,8 @@ func FilesAt(placed []Placed) []uintptr {
 // files are the descriptors of the command.
 func (r *run) files() []uintptr {
 	files := FilesAt(r.job.FDs.Passed)
-	for at, fd := range files {
-		if fd != closed {
-			files[at] = uintptr(r.readOnly(int(fd)))
-		}
+	if files[0] != closed {
+		files[0] = uintptr(r.readOnly(int(files[0])))
 	}
 	for _, fd := range r.job.Terminal.Streams {
 		files[fd] = uintptr(r.pty[1])

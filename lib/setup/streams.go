@@ -9,8 +9,11 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// reopened is a file of the caller's, and the same on a read-only mount of its own.
-type reopened struct{ caller, own int }
+// reopened is standard input of the caller's, and the same file on a read-only mount of its own. Both begin at one offset.
+type reopened struct {
+	caller, own int
+	at          int64
+}
 
 // readOnly opens a regular file that the caller opened for reading anew, from a read-only mount: through
 // /proc/self/fd, the command could open the caller's for writing. It returns the caller's if the file has no name
@@ -40,24 +43,28 @@ func (r *run) readOnly(fd int) int {
 	if err != nil {
 		return fd
 	}
-	follow(fd, own)
-	r.reopened = append(r.reopened, reopened{dup(fd), own})
+	at := offset(fd)
+	_, _ = unix.Seek(own, at, unix.SEEK_SET)
+	r.input = &reopened{dup(fd), own, at}
 	return own
 }
 
-// follow moves a file to where another one is.
-func follow(from, to int) {
-	if at, err := unix.Seek(from, 0, unix.SEEK_CUR); err == nil {
-		_, _ = unix.Seek(to, at, unix.SEEK_SET)
-	}
+func offset(fd int) int64 {
+	at, _ := unix.Seek(fd, 0, unix.SEEK_CUR)
+	return at
 }
 
-// moveOn moves the caller's files to where the command's are: a script reads on there.
+// moveOn moves the caller's file to where the command's is: a script reads on there. If the caller has moved it
+// meanwhile, it stays.
 func (r *run) moveOn() {
-	for _, f := range r.reopened {
-		follow(f.own, f.caller)
-		unix.Close(f.own)
-		unix.Close(f.caller)
+	f := r.input
+	if f == nil {
+		return
 	}
-	r.reopened = nil
+	if now := offset(f.own); now != f.at && offset(f.caller) == f.at {
+		_, _ = unix.Seek(f.caller, now, unix.SEEK_SET)
+	}
+	unix.Close(f.own)
+	unix.Close(f.caller)
+	r.input = nil
 }
