@@ -381,6 +381,25 @@ func TestNamesThatAShellRuns(t *testing.T) {
 	assert.Equal(t, "origin\nhttps://host.example/x.git\norigin/main\n", g.host(t, g.Project, "git remote; git remote get-url origin; git rev-parse --abbrev-ref @{u}"))
 }
 
+// What a command has checked out or committed is no trap, and no path behind a link becomes tracked.
+func TestLinksThatAreTracked(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	const base = `mkdir .agents d; echo r >.agents/r; echo c >c; echo d >d/d; git add .; git commit -qm x; git checkout -qb l; ln -sf .agents/r c; rm -r d; ln -s .agents d; echo x >./-x; git add .; git commit -qm l; git checkout -q main`
+	for _, command := range []string{"git checkout -q l", "git merge -q --ff-only l", "ln -sf .agents/r c; rm -r d; ln -s /usr d; git add .; git commit -qm two", "git checkout -q l; git checkout -q main"} {
+		g := newGround(t, b, template)
+		g.host(t, g.Project, base)
+		got := g.Run(t, "pk-bash", "-y", "--raw", "--", command)
+		assert.Empty(t, got.Stderr, command)
+		assert.Empty(t, g.host(t, g.Project, "git status --short"), command)
+	}
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "mkdir ../victim; echo precious >../victim/f")
+	g.fence(t, "ln -s ../victim u")
+	got := g.Run(t, "pk-bash", "-y", "--raw", "--", `git update-index --add --cacheinfo 100644,$(echo x | git hash-object -w --stdin),u/f; git commit -qm x`)
+	assert.Contains(t, got.Stderr, `"u/f" is behind the link "u"`)
+	assert.Empty(t, g.host(t, g.Project, "git ls-files u"))
+}
+
 // An index does not land without the HEAD to which it belongs.
 func TestIndexBesideAHeadThatIsNone(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
@@ -397,9 +416,9 @@ func TestIndexBesideAHeadThatIsNone(t *testing.T) {
 func TestTrapsInTheWorkTree(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	for name, c := range map[string]struct{ host, command, then, says string }{
-		"git format-patch": {"", `echo x >f; git add f; git commit -qm 'fix a'; ln -s ../victim/one 0001-fix-a.patch`, `git format-patch -1`, `is "0001-fix-a.patch.fenced" now`},
+		"git format-patch": {"", `echo x >f; git add f; git commit -qm 'fix a'; ln -s ../victim/one 0001-fix-a.patch`, `git format-patch -1`, `is "fenced0001-fix-a.patch.fenced" now`},
 		"a commit with its link": {"", `echo x >f; ln -s ../victim/one 0001-fix-a.patch; git add .; git commit -qm 'fix a'`, `git reset -q --hard; git format-patch -1`,
-			`git format-patch would write through the link "0001-fix-a.patch"`},
+			`git on the host would write through the link "0001-fix-a.patch"`},
 		"git sparse-checkout": {`mkdir d e; touch d/d e/e; git add .; git commit -qm x; git sparse-checkout init --cone; git sparse-checkout set d`, `ln -s ../victim e`, `git sparse-checkout reapply`, `is "e.fenced" now`},
 		"git rm":              {`mkdir d; cp ../victim/one d; git add .; git commit -qm x`, `rm -r d; ln -s ../victim d`, `git rm -rf d; git commit -qm x . ; git show HEAD:d/one`, `is "d.fenced" now`},
 		"rerere": {`git config rerere.enabled true; git checkout -qb o; echo o >a; git add a; git commit -qm o; git checkout -q main; echo m >a; git add a; git commit -qm m; git merge -q o || :`,

@@ -494,6 +494,7 @@ func (f *Fence) beginGit() error {
 			return err
 		}
 		f.runs = append(f.runs, run)
+		run.List.Land = f.landNow
 		if err := run.Separate(f.store.Shared, f.gitDirs); err != nil {
 			return &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect a repository: %v", err), Advice: "remove other names of its files from the roots"}
 		}
@@ -661,6 +662,16 @@ func (f *Fence) started(root string) {
 		return // it lands with pk-apply
 	}
 	f.land()
+}
+
+// landNow lands what a command has done so far.
+func (f *Fence) landNow() {
+	if f.Trial {
+		return
+	}
+	for _, l := range f.layers {
+		l.Land()
+	}
 }
 
 // land lands the command's work every second, until stop is called.

@@ -255,7 +255,7 @@ func ignore(dir int, name string) {
 // FreeName returns a free name. The user or a command may have a file with the usual one.
 func FreeName(dir int, name string) string {
 	name = name[:min(len(name), maxFenced)]
-	if IsOption(name) {
+	if IsOption(name) || IsWritten(name) {
 		name = "fenced" + name
 	}
 	free := name + FencedSuffix

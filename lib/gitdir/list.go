@@ -29,6 +29,8 @@ import (
 //
 // A List is not safe for concurrent use.
 type List struct {
+	Land func() // lands the work of the command that ends; or nil
+
 	root    string // absolute, without links
 	file    string
 	version string // of the file's content: each has another one
@@ -64,7 +66,7 @@ type dir struct {
 
 // spot is a name by which git would find a repository: .git in a directory, or the
 // HEAD of a directory that looks like a git directory. Or it is a file of gitReads: a command's if
-// git would wait for ever, or crash (unreadable). Those of a command can have any name that is unsafe (trap), or none, if
+// git would wait for ever, or crash (unreadable). Those of a command can have any name that is a trap, or none, if
 // directories below are too deep.
 type spot struct {
 	dir   string // below the root
@@ -184,21 +186,21 @@ func (l *List) shut() {
 // walker makes a new list from an old one.
 type walker struct {
 	*List
-	sweeps bool // after a command, as opposed to before one
-	depth  int  // of directories to visit; -1: all
-	now    int64
-	old    []dir
-	same   []bool             // of old
-	spots  map[string][]spot  // of the old list, by directory
-	known  map[id]spot        // of the host's
-	skip   map[string]bool    // git directories of the host's: a layer covers all below
-	gits   map[[2]uint64]bool // their devices and inodes, if they are called .git
-	found  []spot
-	made   []spot
-	traps  []spot // names that may be
-	errs   []error
-	full   bool // the list, not the walk
-	moved  int  // directories around that came to their place since a command began
+	sweeps   bool // after a command, as opposed to before one
+	depth    int  // of directories to visit; -1: all
+	now      int64
+	old      []dir
+	same     []bool             // of old
+	spots    map[string][]spot  // of the old list, by directory
+	known    map[id]spot        // of the host's
+	skip     map[string]bool    // git directories of the host's: a layer covers all below
+	gits     map[[2]uint64]bool // their devices and inodes, if they are called .git
+	found    []spot
+	made     []spot
+	suspects []suspect
+	errs     []error
+	full     bool // the list, not the walk
+	moved    int  // directories around that came to their place since a command began
 }
 
 // around is an open directory on the way to another one: the root, or the one above.
@@ -245,7 +247,7 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 	default:
 		err = w.again(0, 0, 0)
 	}
-	err = errors.Join(append(w.errs, err, w.judgeTraps())...)
+	err = errors.Join(append(w.errs, err, w.judgeSuspects())...)
 	if err != nil {
 		l.dirs = w.old
 		return w.made, err
@@ -522,7 +524,7 @@ func (w *walker) read(in around, path string, i, depth int) error {
 		w.dirs = append(w.dirs, self)
 	}
 	if !w.skip[path] {
-		names, reads, traps, err := list(fd, git)
+		names, reads, suspects, err := list(fd)
 		if err != nil { // also of one that is removed meanwhile
 			self.ctime = 0
 			_ = w.vanished(path, err)
@@ -532,8 +534,8 @@ func (w *walker) read(in around, path string, i, depth int) error {
 				return err
 			}
 		}
-		for _, name := range traps {
-			w.trap(fd, path, name)
+		for _, name := range suspects {
+			w.suspect(fd, path, name)
 		}
 		if err := w.children(around{fd, path, st.Ctim.Nano()}, names, git, i, depth+1); err != nil {
 			return err
@@ -644,10 +646,10 @@ func (w *walker) children(in around, names []string, git bool, i, depth int) err
 }
 
 // list returns the names of the directories in an open one, those of gitReads, and those that may be traps.
-func list(fd int, top bool) (dirs, reads, traps []string, err error) {
+func list(fd int) (dirs, reads, suspects []string, err error) {
 	err = fsat.Each(fd, func(e fsat.Entry) error {
-		if e.Type == unix.DT_LNK || e.Type == unix.DT_UNKNOWN || top && IsOption(e.Name) {
-			traps = append(traps, e.Name)
+		if e.Type == unix.DT_LNK || e.Type == unix.DT_UNKNOWN || IsOption(e.Name) {
+			suspects = append(suspects, e.Name)
 		}
 		if e.Type == unix.DT_DIR || e.Type == unix.DT_UNKNOWN {
 			dirs = append(dirs, e.Name)
@@ -658,7 +660,7 @@ func list(fd int, top bool) (dirs, reads, traps []string, err error) {
 		return nil
 	})
 	slices.Sort(dirs)
-	return dirs, reads, traps, err
+	return dirs, reads, suspects, err
 }
 
 // gitReads are the files of a work tree that git opens by their names, gitignore(5), gitattributes(5),

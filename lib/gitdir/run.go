@@ -601,6 +601,9 @@ func sweep(state, root string, notes notes, known *List) ([]Inert, error) {
 	if err != nil {
 		return nil, err
 	}
+	if known != nil {
+		l.Land = known.Land
+	}
 	l.claim(notes)
 	defer l.shut()
 	var done []Inert

@@ -2,6 +2,7 @@ package gitdir
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,40 +16,39 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// trap judges a name in an open directory that git on the host would follow, or hand to a program as an
-// option, if a command has made it.
-func (w *walker) trap(fd int, path, name string) {
+// suspect is a name of a command that may be a trap: git on the host would follow it, or hand it to a program as an option.
+type suspect struct {
+	spot
+	isLink bool
+}
+
+// suspect notes a name in an open directory, if a command has made it.
+func (w *walker) suspect(fd int, path, name string) {
 	if !w.sweeps || w.since == 0 {
 		return
 	}
-	st, err := fsat.Lstat(fd, name)
-	if err != nil || st.Ctim.Nano() < w.since && w.moved == 0 {
-		return
-	}
-	s := spot{dir: path, name: name, whose: commands}
-	switch isLink := st.Mode&unix.S_IFMT == unix.S_IFLNK; {
-	case isLink && IsPatch(name):
-		w.made = append(w.made, s)
-	case isLink, IsOption(name):
-		w.traps = append(w.traps, s)
+	if st, err := fsat.Lstat(fd, name); err == nil && (st.Ctim.Nano() >= w.since || w.moved > 0) {
+		w.suspects = append(w.suspects, suspect{spot{dir: path, name: name, whose: commands}, st.Mode&unix.S_IFMT == unix.S_IFLNK})
 	}
 }
 
-// IsOption reports whether a program would take a name at the top of a work tree for an option: git hands
-// such paths to the textconv, filter, diff and merge programs of the user, gitattributes(5).
-func IsOption(name string) bool { return strings.HasPrefix(name, "-") }
+// IsOption reports whether a program would take a path in a work tree for an option: git hands
+// paths to the textconv, filter, diff and merge programs of the user, gitattributes(5).
+func IsOption(path string) bool { return strings.HasPrefix(path, "-") }
 
-// IsPatch reports whether git-format-patch(1) may write to a name. It follows a link.
-func IsPatch(name string) bool { return patchName.MatchString(name) }
+// IsWritten reports whether git may write through a link of this name: git-format-patch(1), and
+// git-mergetool(1) into a directory.
+func IsWritten(name string) bool { return patchName.MatchString(name) || strings.HasSuffix(name, ".orig") }
 
-var patchName = regexp.MustCompile(`^(v[^/]*-)?\d{4,}-.*\.patch$`)
+var patchName = regexp.MustCompile(`^(v[^/]*-)?\d{4,}-`)
 
-// judgeTraps finds the options that the index of the host's does not have, and the links that stand where it has
-// something else, or files below, and lead out of the root or to a hidden name in it. git 2.39 goes through these: git
-// sparse-checkout empties the directory, git commit PATH and rerere read a file, git rm and git mv take one away.
-func (w *walker) judgeTraps() error {
-	if len(w.traps) == 0 {
+// judgeSuspects finds the traps. The work of the command lands before, as what it has checked out is none.
+func (w *walker) judgeSuspects() error {
+	if len(w.suspects) == 0 {
 		return nil
+	}
+	if w.Land != nil {
+		w.Land()
 	}
 	repos, _, err := find(w.root, w.List)
 	if err != nil {
@@ -58,35 +58,62 @@ func (w *walker) judgeTraps() error {
 		repos = append(repos, Repo{WorkTree: around.WorkTree, GitDir: around.GitDir})
 	}
 	read := map[string][]*index.Index{}
-	for _, s := range w.traps {
-		at, of := w.absolute(filepath.Join(s.dir, s.name)), Repo{}
-		for _, r := range repos {
-			if r.WorkTree != "" && fsat.Within(at, r.WorkTree) && len(r.WorkTree) >= len(of.WorkTree) {
-				of = r
-			}
-		}
-		gitDir := of.GitDir + of.Beyond
+	for _, s := range w.suspects {
+		at := w.absolute(filepath.Join(s.dir, s.name))
+		top, gitDir := w.treeAround(at, repos)
 		if gitDir == "" {
 			continue
 		}
 		if _, known := read[gitDir]; !known {
 			read[gitDir] = indexesOf(gitDir)
 		}
-		rel, err := filepath.Rel(of.WorkTree, at)
-		has := func(x *index.Index) bool { return x.Has(rel) }
-		isLink := func(x *index.Index) bool { return x.Get(rel).Mode == index.ModeLink }
-		tracked := err == nil && slices.ContainsFunc(read[gitDir], has)
-		if IsOption(rel) && !tracked || tracked && !IsOption(rel) && !slices.ContainsFunc(read[gitDir], isLink) && w.leadsAway(at) {
-			w.made = append(w.made, s)
+		if rel, err := filepath.Rel(top, at); err == nil && w.isTrap(s, rel, read[gitDir]) {
+			w.made = append(w.made, s.spot)
 		}
 	}
 	return nil
 }
 
-// leadsAway reports whether a link leads out of the root, to a hidden name in it, or nowhere.
-func (w *walker) leadsAway(link string) bool {
-	to, err := filepath.EvalSymlinks(link)
-	return err != nil || !fsat.Within(to, w.root) || strings.Contains(strings.TrimPrefix(to, w.root), "/.")
+// treeAround returns the work tree around a path, and its git directory, "" for none.
+func (w *walker) treeAround(at string, repos []Repo) (top, gitDir string) {
+	for _, r := range repos {
+		git := r.GitDir + r.Beyond
+		for _, tree := range []string{r.WorkTree, w.workTree(git)} {
+			if tree != "" && git != "" && fsat.Within(at, tree) && len(tree) > len(top) {
+				top, gitDir = tree, git
+			}
+		}
+	}
+	return top, gitDir
+}
+
+// isTrap judges a name by its path in the work tree. git 2.39 goes through links in the place of directories that the
+// index knows (git sparse-checkout empties them, git commit PATH reads files there, git rm and git mv take them away), and
+// of files in a conflict (rerere).
+func (w *walker) isTrap(s suspect, rel string, indexes []*index.Index) bool {
+	has := func(is func(x *index.Index) bool) bool { return slices.ContainsFunc(indexes, is) }
+	switch {
+	case IsOption(rel):
+		return !has(func(x *index.Index) bool { return x.Has(rel) })
+	case !s.isLink:
+		return false
+	case has(func(x *index.Index) bool { e := x.Get(rel); return x.Has(rel) && (e.Mode == 0 || e.Stage > 0) }):
+		return true
+	case has(func(x *index.Index) bool { return x.Get(rel).Mode == index.ModeLink }):
+		return false
+	}
+	return IsWritten(s.name) && w.leadsAway(s.dir, s.name)
+}
+
+// leadsAway reports whether a link that git may write through leads to another file than one in the root that git may
+// write, too.
+func (w *walker) leadsAway(dir, name string) bool {
+	to, err := filepath.EvalSymlinks(w.absolute(filepath.Join(dir, name)))
+	if err != nil || !fsat.Within(to, w.root) || strings.Contains(strings.TrimPrefix(to, w.root), "/.") {
+		return true
+	}
+	st, err := os.Lstat(to)
+	return err != nil || !st.Mode().IsRegular() || patchName.MatchString(name) && !patchName.MatchString(filepath.Base(to))
 }
 
 // indexesOf reads the index of a git directory: two files if it is split. One that cannot be read has

@@ -2,10 +2,12 @@ package gitland
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -366,8 +368,8 @@ func (g *guard) directory(tree string, olds []string, all int, dir string, dirs 
 		case len(path) > maxCheckout:
 			return fmt.Sprintf("it has a path of more than %d bytes, %q", maxCheckout, path[:maxNamed]+"..."), nil
 		}
-		if files[e.Name] == 0 && below[e.Name] == nil {
-			why = trap(path, e.Mode)
+		if dirs && files[e.Name] == 0 && below[e.Name] == nil {
+			why = g.trap(path, e.Mode, e.ID)
 		}
 		if why != "" {
 			return why, nil
@@ -486,13 +488,18 @@ func (g *guard) file(path string, mode uint32, id string, added bool) (string, e
 	return fmt.Sprintf("programs of the host run %q, of which it has another version", path), nil
 }
 
-// trap returns why git on the host must not write a path into a work tree, as gitdir.List judges those that are there.
-func trap(path string, mode uint32) string {
-	switch {
+// trap returns why git on the host must not write a new path into a work tree, as gitdir.List judges those that are
+// there: links may lead to others of the kind.
+func (g *guard) trap(path string, mode uint32, id string) string {
+	switch dir, name := filepath.Split(path); {
 	case gitdir.IsOption(path):
 		return fmt.Sprintf("programs would take the name %q for an option", path)
-	case mode == index.ModeLink && gitdir.IsPatch(filepath.Base(path)):
-		return fmt.Sprintf("git format-patch would write through the link %q", path)
+	case mode == index.ModeLink && gitdir.IsWritten(name):
+		_, text, err := g.repo.objects.Read(id)
+		to := filepath.Join(dir, string(text))
+		if err != nil || filepath.IsAbs(string(text)) || !filepath.IsLocal(to) || strings.Contains("/"+to, "/.") || !gitdir.IsWritten(filepath.Base(to)) {
+			return fmt.Sprintf("git on the host would write through the link %q", path)
+		}
 	}
 	return ""
 }
@@ -677,14 +684,20 @@ func (g *guard) gitlink(path, id string, added, judged bool) (string, error) {
 func (g *guard) staged(x *indexes, head string) (string, error) {
 	bares := map[string]bool{}
 	for _, e := range x.changed {
-		if why := trap(e.Path, e.Mode); why != "" && !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path }) {
-			return why, nil
+		of, is := g.entry(head, e.Path)
+		judged := is && of.Mode == e.Mode && of.ID == e.ID
+		if !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path }) {
+			why := g.behindLink(e.Path)
+			if !judged {
+				why = cmp.Or(why, g.trap(e.Path, e.Mode, e.ID))
+			}
+			if why != "" {
+				return why, nil
+			}
 		}
 		added := e.Mode == index.ModeGitlink && !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path && old.Mode == e.Mode })
 		judge := func() (string, error) { return g.file(e.Path, e.Mode, e.ID, added) }
 		if e.Mode == index.ModeGitlink && !g.protects(e.Path) {
-			of, is := g.entry(head, e.Path)
-			judged := is && of.Mode == e.Mode && of.ID == e.ID
 			judge = func() (string, error) { return g.gitlink(e.Path, e.ID, added, judged) }
 		}
 		if why, err := judge(); why != "" || err != nil {
@@ -699,6 +712,18 @@ func (g *guard) staged(x *indexes, head string) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// behindLink returns why a path must not get into the index that lies behind a link of a work tree, or "". git adds none.
+func (g *guard) behindLink(name string) string {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		for _, h := range g.trees {
+			if st, err := os.Lstat(filepath.Join(h.workTree, dir)); err == nil && st.Mode()&os.ModeSymlink != 0 {
+				return fmt.Sprintf("%q is behind the link %q", name, dir)
+			}
+		}
+	}
+	return ""
 }
 
 // bareAt reports whether git on the host could make a git directory of a directory, with
