@@ -485,6 +485,7 @@ func (n *landing) followHead() error {
 			delete(heads, link.Path)
 		}
 	}
+	maps.DeleteFunc(heads, func(name string, _ index.Heads) bool { return n.guard().behindLink(name) != "" })
 	text, both := index.Merge(own, own, host, heads)
 	if text == nil { // the host lacks trees of a sparse index
 		n.out.tell("%s: its index stays, and `git status` there shows the difference", unmerged)
