@@ -370,6 +370,9 @@ func (g *guard) directory(tree string, olds []string, all int, dir string, dirs 
 		}
 		if dirs && files[e.Name] == 0 && below[e.Name] == nil {
 			why = g.trap(path, e.Mode, e.ID)
+			if e.Mode == unix.S_IFDIR {
+				why = cmp.Or(why, g.behindLink(path+"/"))
+			}
 		}
 		if why != "" {
 			return why, nil
@@ -714,7 +717,7 @@ func (g *guard) staged(x *indexes, head string) (string, error) {
 	return "", nil
 }
 
-// behindLink returns why a path must not get into the index that lies behind a link of a work tree, or "". git adds none.
+// behindLink returns why a new path must not become tracked that lies behind a link of a work tree, or "". git adds none.
 func (g *guard) behindLink(name string) string {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		for _, h := range g.trees {
