@@ -82,6 +82,7 @@ func File(ctx context.Context, ws workspace.Workspace, path string, r Replacemen
 type content struct {
 	entry workspace.Entry
 	data  []byte
+	isNew bool // in a patch: the file is made with the caller's umask
 }
 
 func read(ctx context.Context, ws workspace.Workspace, path string) (*content, error) {
@@ -105,9 +106,9 @@ func read(ctx context.Context, ws workspace.Workspace, path string) (*content, e
 	if data.Len() > maxFile {
 		return nil, reason(workspace.ErrTooLarge)
 	}
-	return &content{workspace.Entry{
+	return &content{entry: workspace.Entry{
 		Kind: workspace.KindFile, Perm: info.Mode().Perm(), Size: int64(data.Len()), Hash: workspace.HashOf(data.Bytes()),
-	}, data.Bytes()}, nil
+	}, data: data.Bytes()}, nil
 }
 
 // replace returns the text with the replacement, and the number of replaced places.

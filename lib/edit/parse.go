@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -43,20 +44,110 @@ type line struct {
 	text string // with its end, if it has one
 }
 
-// Parse reads a patch: unified diffs, plain or from git, or the format of apply_patch,
+// Parse reads a patch: unified diffs, plain or from git, and the format of apply_patch,
 // which begins with "*** Begin Patch".
 //
-// It refuses binary patches, copies, symbolic links and submodules. In a unified diff, it
-// strips "a/" and "b/" from names.
+// It refuses binary patches, copies, symbolic links and submodules, and lines behind a
+// change that are neither part of one nor text that git, mail and other programs write
+// there. In a unified diff, it strips "a/" and "b/" from names.
 func Parse(text string) ([]Change, error) {
-	if first, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n"); strings.TrimSpace(first) == beginPatch {
-		return parseEnvelope(text)
-	}
 	if endsInCRLF([]byte(text)) { // on its way: git's headers end in LF, even if the files have CRLF
 		text = strings.ReplaceAll(text, "\r\n", "\n")
 	}
-	return parseUnified(text)
+	if begun := strings.TrimLeft(text, " \t\r\n"); strings.HasPrefix(begun, beginPatch) {
+		text = begun
+	}
+	r := newReader(text)
+	var changes []Change
+	for around := atTop; ; {
+		l, more := r.peek()
+		var some []Change
+		var err error
+		switch {
+		case !more && len(changes) == 0:
+			return nil, errNoPatch
+		case !more:
+			return changes, nil
+		case !r.begins(l, around):
+			err = r.text(l, &around)
+		case strings.HasPrefix(l, beginPatch):
+			some, err = r.envelope()
+		case strings.HasPrefix(l, "diff "):
+			some = make([]Change, 1)
+			some[0], err = r.gitSection(l)
+		default:
+			some = make([]Change, 1)
+			some[0], err = r.files(Change{}, "", "")
+		}
+		if err != nil {
+			return nil, err
+		}
+		if some != nil {
+			changes, around = append(changes, some...), behind
+		}
+	}
 }
+
+// place is where text stands around changes.
+type place int
+
+const (
+	atTop   place = iota // before them; behind a line "commit", or the message of a mail
+	message              // of a mail, which may quote a patch in part
+	behind               // a change
+	ending               // behind a signature or a closing fence
+)
+
+// begins reports whether the next lines begin a change.
+func (r *reader) begins(l string, around place) bool {
+	git := strings.HasPrefix(l, "diff --git ")
+	plain := strings.HasPrefix(l, "--- ") && strings.HasPrefix(r.ahead(1), "+++ ")
+	if around == message {
+		return git && gitHeader.MatchString(r.ahead(1)) || plain && strings.HasPrefix(r.ahead(2), "@@ -")
+	}
+	return git || plain ||
+		strings.TrimRight(l, " \t") == beginPatch // an indented one is in the message of a commit
+}
+
+var (
+	gitHeader  = regexp.MustCompile(`^(old mode|new mode|new file mode|deleted file mode|index|similarity index|dissimilarity index|rename from|rename to|copy from|copy to|---) `)
+	fileChange = regexp.MustCompile(`^(\*\*\* (Add|Update|Delete) File: |Binary files .* differ$|GIT binary patch$|Submodule .*[0-9a-f]{7})`)
+	mailBegins = regexp.MustCompile(`^From [0-9a-f]{40,64} `)
+	commit     = regexp.MustCompile(`^commit [0-9a-f]{7,64}( |$)`)
+	fence      = regexp.MustCompile("^\\s*(```|~~~)")
+
+	// others is text behind a change: by diff, svn, hg, pk-fs edit, git log --oneline, and a shell's.
+	others = regexp.MustCompile(`^(\s*$|diff |Index: |Only in |#|={20}|sha256 [0-9a-f]{64}$|[0-9a-f]{7,64} |EOF$)`)
+)
+
+// text passes over a line that is part of no change. Behind a change it refuses a line
+// that may be a part of it: nothing of a patch is dropped.
+func (r *reader) text(l string, around *place) error {
+	switch {
+	case mailBegins.MatchString(l):
+		*around = message
+	case *around == message && l == "---":
+		*around = atTop
+	case *around == message:
+	case strings.HasPrefix(l, "@@ -"):
+		return r.failed("a hunk has no file: lines with --- and +++ are missing")
+	case fileChange.MatchString(l):
+		return r.failed("%q belongs to no file: a header that git writes, or *** Begin Patch, is missing", l)
+	case *around == atTop, others.MatchString(l):
+	case commit.MatchString(l):
+		*around = atTop
+	case fence.MatchString(l), l == "-- " && isWord(r.ahead(1)):
+		*around = ending
+	case *around == ending && isWord(l) && !gitHeader.MatchString(l):
+	default:
+		return r.failed("%q belongs to no hunk: count the lines in the header of the hunk before it anew, or remove the line", l)
+	}
+	r.at++
+	return nil
+}
+
+// isWord reports whether a line can be none of a hunk.
+func isWord(l string) bool { return l != "" && strings.IndexByte("+- @*\\", l[0]) < 0 }
 
 var errNoPatch = errors.New(`there is no change in it: neither "--- NAME" and "+++ NAME" nor "*** Begin Patch" begins one`)
 
@@ -82,6 +173,14 @@ func (r *reader) peek() (text string, more bool) {
 	return trimEnd(r.lines[r.at]), true
 }
 
+// ahead returns a later line without its end, "" behind the last one.
+func (r *reader) ahead(n int) string {
+	if r.at+n >= len(r.lines) {
+		return ""
+	}
+	return trimEnd(r.lines[r.at+n])
+}
+
 func (r *reader) failed(format string, args ...any) error {
 	return fmt.Errorf("line %d of the patch: %w", r.at+1, fmt.Errorf(format, args...))
 }
@@ -92,42 +191,12 @@ func trimEnd(line string) string {
 
 func hasEnd(line string) bool { return strings.HasSuffix(line, "\n") }
 
-func parseUnified(text string) ([]Change, error) {
-	r := newReader(text)
-	var changes []Change
-	for {
-		l, more := r.peek()
-		switch {
-		case !more && len(changes) == 0:
-			return nil, errNoPatch
-		case !more:
-			return changes, nil
-		case strings.HasPrefix(l, "diff --git "):
-			c, err := r.gitSection(l)
-			if err != nil {
-				return nil, err
-			}
-			changes = append(changes, c)
-		case strings.HasPrefix(l, "--- ") && r.at+1 < len(r.lines) && strings.HasPrefix(r.lines[r.at+1], "+++ "):
-			c, err := r.files(Change{}, "", "")
-			if err != nil {
-				return nil, err
-			}
-			changes = append(changes, c)
-		case strings.HasPrefix(l, "@@ -"):
-			return nil, r.failed("a hunk has no file: lines with --- and +++ are missing")
-		default:
-			r.at++ // text that mail and other programs write around it
-		}
-	}
-}
-
 // gitSection reads the change of a file with git's header.
 func (r *reader) gitSection(header string) (Change, error) {
 	c := Change{Action: Modify}
 	from, to := gitNames(strings.TrimPrefix(header, "diff --git "))
 	for r.at++; ; r.at++ {
-		l, more := r.peek()
+		l, _ := r.peek()
 		word := func(prefix string) (string, bool) { return strings.CutPrefix(l, prefix) }
 		var err error
 		if mode, ok := word("new file mode "); ok {
@@ -159,7 +228,7 @@ func (r *reader) gitSection(header string) (Change, error) {
 		} else if _, ok := word("dissimilarity index "); ok {
 		} else if l == "GIT binary patch" || strings.HasPrefix(l, "Binary files ") {
 			err = errors.New("it changes a binary file, which is not supported")
-		} else if strings.HasPrefix(l, "--- ") && more {
+		} else if strings.HasPrefix(l, "--- ") {
 			return r.files(c, from, to)
 		} else if from == "" {
 			err = fmt.Errorf("the names in %q cannot be told apart", header)
@@ -423,11 +492,9 @@ const (
 	moveTo     = "*** Move to: "
 )
 
-// parseEnvelope reads the format of apply_patch.
-func parseEnvelope(text string) ([]Change, error) {
-	r := newReader(strings.TrimLeft(text, " \t\r\n"))
+// envelope reads the format of apply_patch, from its first line to its last.
+func (r *reader) envelope() (changes []Change, err error) {
 	r.at++
-	var changes []Change
 	for {
 		l, more := r.peek()
 		if !more {
@@ -436,7 +503,6 @@ func parseEnvelope(text string) ([]Change, error) {
 		r.at++
 		c := Change{lenient: true}
 		var ok bool
-		var err error
 		switch {
 		case strings.TrimSpace(l) == endPatch:
 			if len(changes) == 0 {

@@ -2,10 +2,12 @@ package edit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"pikuri/lib/gitpatch"
@@ -27,50 +29,51 @@ func In(ws workspace.Workspace) Locate {
 
 // Plan is a checked patch.
 type Plan struct {
-	steps []step
+	files   []*file // in the order of their writing, when Check is done
+	results []result
+	known   map[where]*file
 }
 
-// step is the change of one path. A move consists of two steps.
-type step struct {
-	change   *Change
-	ws       workspace.Workspace
-	path     string // there
-	name     string // in the patch
+// where identifies a file.
+type where struct {
+	ws   workspace.Workspace
+	path string
+}
+
+// file is one path that the patch changes.
+type file struct {
+	where
+	order    int      // of writing
+	name     string   // in the patch
+	old, new *content // nil if it is missing; old is on disk, new the state after the changes so far
+}
+
+// result is the outcome of one change.
+type result struct {
+	*Change
 	old, new *content
-	first    bool // of the change
 }
 
 // maxPatch bounds the old and new content of all files of a patch, which is in memory.
 const maxPatch = 4 * maxFile
 
-// Check computes the new content of the files, and writes nothing. Errors name the path.
+// Check computes the new content of the files, and writes nothing. Each change sees the
+// files as those before it leave them. Errors name the path.
 func Check(ctx context.Context, changes []Change, at Locate) (*Plan, error) {
-	p := &Plan{}
+	p := &Plan{known: map[where]*file{}}
 	size := 0
 	for i := range changes {
-		c, before := &changes[i], len(p.steps)
-		if err := p.add(ctx, c, at); err != nil {
+		c := &changes[i]
+		r, err := p.add(ctx, c, at)
+		if err != nil {
 			return nil, pathError(c.Path, err)
 		}
-		for _, s := range p.steps[before:] {
-			size += s.old.size() + s.new.size()
-		}
-		if size > maxPatch {
+		p.results = append(p.results, *r)
+		if size += r.old.size() + r.new.size(); size > maxPatch {
 			return nil, pathError(c.Path, &workspace.Error{Err: workspace.ErrTooLarge, Detail: "the files of the patch"})
 		}
 	}
-	type place struct {
-		ws   workspace.Workspace
-		path string
-	}
-	taken := make(map[place]bool, len(p.steps))
-	for _, s := range p.steps {
-		at := place{s.ws, s.path}
-		if taken[at] {
-			return nil, pathError(s.name, &workspace.Error{Err: workspace.ErrInvalid, Detail: "the patch changes it twice"})
-		}
-		taken[at] = true
-	}
+	slices.SortStableFunc(p.files, func(a, b *file) int { return cmp.Compare(a.order, b.order) })
 	return p, nil
 }
 
@@ -108,80 +111,100 @@ func (c *content) size() int {
 	return len(c.data)
 }
 
-func (p *Plan) add(ctx context.Context, c *Change, at Locate) error {
-	ws, where, err := at.located(c.Path, c.Action == Delete || c.Action == Move)
+func (p *Plan) add(ctx context.Context, c *Change, at Locate) (*result, error) {
+	f, err := p.file(ctx, c.Path, at, c.Action != Modify, c.Action == Add)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s := step{change: c, ws: ws, path: where, name: c.Path, first: true}
+	r := &result{c, f.new, nil}
 	if c.Action == Add {
 		text, err := applied(nil, c.hunks, c.lenient)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		s.new = newContent(text, modeOr(c.Mode, 0o644))
-		return p.vacant(ctx, s)
+		mode := modeOr(c.Mode, 0o644)
+		if f.old != nil { // a change before this one removed it
+			mode = (&Change{Mode: mode}).mode(f.old.entry.Perm)
+		}
+		r.new = newContent(text, mode)
+		r.new.isNew = f.old == nil
+		f.new = r.new
+		return r, nil
 	}
-	entry, err := workspace.EntryOf(ctx, ws, where)
+	text, err := applied(f.new.data, c.hunks, c.lenient)
 	switch {
 	case err != nil:
-		return err
-	case entry.Kind == workspace.KindMissing:
-		return reason(workspace.ErrNotFound)
-	case entry.Kind == workspace.KindDir:
-		return reason(workspace.ErrIsDir)
-	case entry.Kind != workspace.KindFile:
-		return reason(workspace.ErrNotRegular)
-	}
-	if s.old, err = read(ctx, ws, where); err != nil {
-		return err
-	}
-	text, err := applied(s.old.data, c.hunks, c.lenient)
-	if err != nil {
-		return err
-	}
-	if len(text) > maxFile {
-		return reason(workspace.ErrTooLarge)
-	}
-	switch {
+		return nil, err
+	case len(text) > maxFile:
+		return nil, reason(workspace.ErrTooLarge)
 	case c.Action == Delete && len(text) > 0 && !(c.lenient && len(c.hunks) == 0):
-		return &HunkError{Hunk: max(1, len(c.hunks)), Why: "the file has more lines than the patch deletes"}
+		return nil, &HunkError{Hunk: max(1, len(c.hunks)), Why: "the file has more lines than the patch deletes"}
 	case c.Action == Delete:
-		p.steps = append(p.steps, s)
-		return nil
+		f.new = nil
+		return r, nil
 	}
-	next := newContent(text, c.mode(s.old.entry.Perm))
+	r.new = newContent(text, c.mode(f.new.entry.Perm))
+	r.new.isNew = f.new.isNew
+	f.new = r.new
 	if c.Action == Modify {
-		s.new = next
-		p.steps = append(p.steps, s)
-		return nil
+		return r, nil
 	}
-	to := step{change: c, new: next, name: c.To, first: true}
-	if to.ws, to.path, err = at.located(c.To, true); err != nil {
-		return err
+	to, err := p.file(ctx, c.To, at, true, true)
+	if err != nil {
+		return nil, pathError(c.To, err)
 	}
-	if err := p.vacant(ctx, to); err != nil {
-		return pathError(c.To, err)
-	}
-	s.first = false
-	p.steps = append(p.steps, s)
-	return nil
+	to.order, f.order = f.order, len(p.files) // a kill between the two leaves both
+	to.new, f.new = r.new, nil
+	return r, nil
 }
 
-// vacant adds a step that makes a new file. It fails if the path exists.
-func (p *Plan) vacant(ctx context.Context, s step) error {
-	entry, err := workspace.EntryOf(ctx, s.ws, s.path)
-	if err == nil && entry.Kind != workspace.KindMissing {
-		err = reason(workspace.ErrExist)
+// file returns a path that has a file, or with vacant one that has nothing.
+func (p *Plan) file(ctx context.Context, name string, at Locate, itself, vacant bool) (*file, error) {
+	ws, path, err := at.located(name, itself)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		p.steps = append(p.steps, s)
+	f, known := p.known[where{ws, path}]
+	if !known {
+		f = &file{where: where{ws, path}, name: name}
 	}
-	return err
+	kind := workspace.KindMissing
+	if f.new != nil {
+		kind = workspace.KindFile
+	} else if !known {
+		entry, err := workspace.EntryOf(ctx, ws, path)
+		if err != nil {
+			return nil, err
+		}
+		kind = entry.Kind
+	}
+	switch {
+	case vacant && kind != workspace.KindMissing:
+		return nil, reason(workspace.ErrExist)
+	case vacant:
+	case kind == workspace.KindMissing:
+		return nil, reason(workspace.ErrNotFound)
+	case kind == workspace.KindDir:
+		return nil, reason(workspace.ErrIsDir)
+	case kind != workspace.KindFile:
+		return nil, reason(workspace.ErrNotRegular)
+	case !known:
+		if f.old, err = read(ctx, ws, path); err != nil {
+			return nil, err
+		}
+		f.new = f.old
+	}
+	if !known {
+		p.files = append(p.files, f)
+		f.order = len(p.files)
+		p.known[f.where] = f
+	}
+	return f, nil
 }
 
 func newContent(text []byte, mode fs.FileMode) *content {
-	return &content{workspace.Entry{Kind: workspace.KindFile, Perm: mode, Size: int64(len(text)), Hash: workspace.HashOf(text)}, text}
+	entry := workspace.Entry{Kind: workspace.KindFile, Perm: mode, Size: int64(len(text)), Hash: workspace.HashOf(text)}
+	return &content{entry: entry, data: text}
 }
 
 func modeOr(mode, otherwise fs.FileMode) fs.FileMode {
@@ -214,13 +237,10 @@ type Changed struct {
 // Files lists the changes of the patch.
 func (p *Plan) Files() []Changed {
 	var files []Changed
-	for _, s := range p.steps {
-		if !s.first {
-			continue
-		}
-		f := Changed{Path: s.change.Path, Action: s.change.Action, To: s.change.To}
-		if s.new != nil {
-			f.SHA256 = s.new.entry.Hash
+	for _, r := range p.results {
+		f := Changed{Path: r.Path, Action: r.Action, To: r.To}
+		if r.new != nil {
+			f.SHA256 = r.new.entry.Hash
 		}
 		files = append(files, f)
 	}
@@ -230,21 +250,23 @@ func (p *Plan) Files() []Changed {
 // Diff returns the changes of the patch as unified diffs.
 func (p *Plan) Diff() []byte {
 	var diff bytes.Buffer
-	for i, s := range p.steps {
+	for _, r := range p.results {
 		var old, new content
-		from, to := s.name, s.name
+		from, to := r.Path, r.Path
 		switch {
-		case !s.first:
-			continue
-		case s.change.Action == Move:
-			old, new, from = *p.steps[i+1].old, *s.new, s.change.Path
-			fmt.Fprintf(&diff, "rename from %s\nrename to %s\n", s.change.Path, s.change.To)
-		case s.old == nil:
-			new, from = *s.new, ""
-		case s.new == nil:
-			old, to = *s.old, ""
-		default:
-			old, new = *s.old, *s.new
+		case r.Action == Move:
+			to = r.To
+			fmt.Fprintf(&diff, "rename from %s\nrename to %s\n", from, to)
+		case r.old == nil:
+			from = ""
+		case r.new == nil:
+			to = ""
+		}
+		if r.old != nil {
+			old = *r.old
+		}
+		if r.new != nil {
+			new = *r.new
 		}
 		diff.Write(gitpatch.Unified(from, to, old.data, new.data))
 	}
@@ -257,43 +279,45 @@ func (p *Plan) Diff() []byte {
 // meanwhile, and the error names each such file. A kill in the middle leaves the files
 // changed so far as they are.
 func (p *Plan) Apply(ctx context.Context) error {
-	for i := range p.steps {
-		if err := p.steps[i].do(ctx); err != nil {
-			err = pathError(p.steps[i].name, err)
-			return p.undo(context.WithoutCancel(ctx), p.steps[:i], err)
+	for i, f := range p.files {
+		if err := f.do(ctx); err != nil {
+			return p.undo(context.WithoutCancel(ctx), p.files[:i], pathError(f.name, err))
 		}
 	}
 	return nil
 }
 
-func (s *step) do(ctx context.Context) error {
-	if s.old == nil && s.change.Action == Add {
-		return s.create(ctx)
+func (f *file) do(ctx context.Context) error {
+	switch {
+	case f.old == nil && f.new == nil: // it has come and gone
+		return nil
+	case f.old == nil && f.new.isNew:
+		return f.create(ctx)
 	}
-	return s.swap(ctx, s.old, s.new)
+	return f.swap(ctx, f.old, f.new)
 }
 
 // create makes a file with the caller's umask.
-func (s *step) create(ctx context.Context) error {
-	out, err := workspace.Create(ctx, s.ws, s.path, workspace.WriteOptions{Exclusive: true, Atomic: true, Perm: s.new.entry.Perm})
+func (f *file) create(ctx context.Context) error {
+	out, err := workspace.Create(ctx, f.ws, f.path, workspace.WriteOptions{Exclusive: true, Atomic: true, Perm: f.new.entry.Perm})
 	if err != nil {
 		return err
 	}
 	defer out.Abort()
-	if _, err := out.Write(s.new.data); err != nil {
+	if _, err := out.Write(f.new.data); err != nil {
 		return err
 	}
 	if err := out.Close(); err != nil {
 		return err
 	}
-	entry, err := workspace.EntryOf(ctx, s.ws, s.path)
+	entry, err := workspace.EntryOf(ctx, f.ws, f.path)
 	if err == nil && entry.Kind == workspace.KindFile {
-		s.new.entry.Perm = entry.Perm
+		f.new.entry.Perm = entry.Perm
 	}
 	return err
 }
 
-func (s *step) swap(ctx context.Context, from, to *content) error {
+func (f *file) swap(ctx context.Context, from, to *content) error {
 	var old, next workspace.Entry
 	var text bytes.Reader
 	if from != nil {
@@ -303,16 +327,19 @@ func (s *step) swap(ctx context.Context, from, to *content) error {
 		next = to.entry
 		text.Reset(to.data)
 	}
-	return workspace.Swap(ctx, s.ws, s.path, old, next, &text)
+	return workspace.Swap(ctx, f.ws, f.path, old, next, &text)
 }
 
 // undo puts back the files of the steps that are done, in reverse order.
-func (p *Plan) undo(ctx context.Context, done []step, cause error) error {
+func (p *Plan) undo(ctx context.Context, done []*file, cause error) error {
 	if len(done) == 0 {
 		return cause
 	}
 	var stays []string
 	for i := len(done) - 1; i >= 0; i-- {
+		if done[i].old == nil && done[i].new == nil {
+			continue
+		}
 		if err := done[i].swap(ctx, done[i].new, done[i].old); err != nil {
 			stays = append(stays, fmt.Sprintf("%q (%v)", done[i].name, err))
 		}
