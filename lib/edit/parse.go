@@ -185,8 +185,12 @@ func (r *reader) failed(format string, args ...any) error {
 	return fmt.Errorf("line %d of the patch: %w", r.at+1, fmt.Errorf(format, args...))
 }
 
+// trimEnd removes LF or CR LF. A CR without LF ends no line.
 func trimEnd(line string) string {
-	return strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+	if text, ok := strings.CutSuffix(line, "\n"); ok {
+		return strings.TrimSuffix(text, "\r")
+	}
+	return line
 }
 
 func hasEnd(line string) bool { return strings.HasSuffix(line, "\n") }
@@ -461,7 +465,7 @@ func (h *hunk) noNewline() error {
 		return errors.New(`a line begins with \, and there is none before it`)
 	}
 	last := &h.lines[len(h.lines)-1]
-	last.text = trimEnd(last.text)
+	last.text = strings.TrimSuffix(last.text, "\n")
 	return nil
 }
 

@@ -2,6 +2,7 @@ package edit
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/gitpatch"
 )
 
 // TestNothingIsDropped: each line of a patch is applied, or is text around the changes, or
@@ -190,5 +193,53 @@ func TestOrderAndModes(t *testing.T) {
 		info, err := os.Stat(dir + "/" + name)
 		require.NoError(t, err)
 		assert.Equal(t, want, info.Mode(), name)
+	}
+}
+
+// TestCR: only LF ends a line, so a CR before the end of a file is a character of it.
+func TestCR(t *testing.T) {
+	const noEnd = "\\ No newline at end of file\n"
+	for _, row := range []struct{ name, file, patch, want, says string }{
+		{"added at the end", "one\ntwo", "@@ -1,2 +1,2 @@\n one\n-two\n" + noEnd + "+two\r\n" + noEnd, "one\ntwo\r", ""},
+		{"removed at the end", "one\ntwo\r", "@@ -1,2 +1,2 @@\n one\n-two\r\n" + noEnd + "+two\n" + noEnd, "one\ntwo", ""},
+		{"only in the patch", "one\ntwo", "@@ -1,2 +1,2 @@\n-one\n+ONE\n two\r\n" + noEnd, "", "its lines are not there"},
+		{"only in the file", "one\ntwo\r", "@@ -1,2 +1,2 @@\n-one\n+ONE\n two\n" + noEnd, "", "its lines are not there"},
+		{"only in a file with CR LF", "one\r\ntwo\r", "@@ -1,2 +1,2 @@\n-one\n+ONE\n two\n" + noEnd, "", "its lines are not there"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			ws, dir := open(t)
+			put(t, dir+"/f", row.file)
+			err := apply(t, ws, "--- a/f\n+++ b/f\n"+row.patch)
+			if row.says != "" {
+				require.ErrorContains(t, err, row.says)
+				row.want = row.file
+			} else {
+				require.NoError(t, err)
+			}
+			assert.Equal(t, map[string]string{"f": row.want}, tree(t, dir))
+		})
+	}
+}
+
+// TestDiffsFitTheirFiles: Parse and applied undo gitpatch.Unified, with any line ends.
+func TestDiffsFitTheirFiles(t *testing.T) {
+	text := func() string {
+		var b strings.Builder
+		for range rand.IntN(12) {
+			b.WriteString([]string{"a", "b", "\r", "\n", "\n", "\r\n", "- ", "+"}[rand.IntN(8)])
+		}
+		return b.String()
+	}
+	for range 20000 {
+		old, new := text(), text()
+		diff := string(gitpatch.Unified("f", "f", []byte(old), []byte(new)))
+		if diff == "" {
+			continue
+		}
+		changes, err := Parse(diff)
+		require.NoError(t, err, "%q to %q:\n%q", old, new, diff)
+		got, err := applied([]byte(old), changes[0].hunks, false)
+		require.NoError(t, err, "%q to %q:\n%q", old, new, diff)
+		require.Equal(t, new, string(got), "%q:\n%q", old, diff)
 	}
 }
