@@ -232,6 +232,8 @@ func (r *reader) gitSection(header string) (Change, error) {
 		} else if _, ok := word("dissimilarity index "); ok {
 		} else if l == "GIT binary patch" || strings.HasPrefix(l, "Binary files ") {
 			err = errors.New("it changes a binary file, which is not supported")
+		} else if from != to && !(hasPrefix(from) && hasPrefix(to)) {
+			err = fmt.Errorf("%q has other prefixes than git's: git diff --no-prefix prints none", header)
 		} else if strings.HasPrefix(l, "--- ") {
 			return r.files(c, from, to)
 		} else if from == "" {
@@ -339,18 +341,21 @@ func (r *reader) files(c Change, from, to string) (Change, error) {
 	if !isGit {
 		c.Action = Modify
 	}
+	given := names
 	switch {
 	case names[0] == devNull && names[1] == devNull:
 		return c, r.failed("both names are %s", devNull)
 	case names[0] == devNull:
 		c.Action = Add
-		names[0] = "a/" + strings.TrimPrefix(names[1], "b/")
+		names[1] = strings.TrimPrefix(names[1], "b/")
+		names[0] = names[1]
 	case names[1] == devNull:
 		c.Action = Delete
-		names[1] = "b/" + strings.TrimPrefix(names[0], "a/")
+		names[0] = strings.TrimPrefix(names[0], "a/")
+		names[1] = names[0]
 	}
-	if c.Action == Move {
-		names = [2]string{from, to}
+	if c.Action == Move || isGit && (given[0] == from || given[1] == to) {
+		names = [2]string{from, to} // these tell whether there are prefixes
 	}
 	c, err := c.named(names[0], names[1], r)
 	for err == nil {
@@ -369,12 +374,11 @@ func (r *reader) files(c Change, from, to string) (Change, error) {
 	return c, err
 }
 
-// named sets the names of a change. Without git's header, the file has the new name.
+// named sets the names of a change. Without git's header, the file has the new name. Names
+// that are the same have no prefixes: those of git differ.
 func (c Change) named(from, to string, r *reader) (Change, error) {
-	if len(from) > 2 && len(to) > 2 && from[1] == '/' && to[1] == '/' && strings.IndexByte("aciow", from[0]) >= 0 && strings.IndexByte("bciow", to[0]) >= 0 {
+	if from != to && hasPrefix(from) && hasPrefix(to) {
 		from, to = from[2:], to[2:]
-	} else if c.Action == Add || c.Action == Delete {
-		from, to = strings.TrimPrefix(from, "a/"), strings.TrimPrefix(to, "b/")
 	}
 	c.Path = to
 	switch c.Action {
@@ -387,6 +391,12 @@ func (c Change) named(from, to string, r *reader) (Change, error) {
 		return c, r.failed("a file has no name")
 	}
 	return c, nil
+}
+
+// hasPrefix reports whether a name begins with a prefix of git: a/ and b/ (the other way
+// round with -R), or c/, i/, o/ and w/.
+func hasPrefix(name string) bool {
+	return len(name) > 2 && name[1] == '/' && strings.IndexByte("abciow", name[0]) >= 0
 }
 
 // hunk reads a hunk. Its header gives the number of its lines.

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -242,4 +243,46 @@ func TestDiffsFitTheirFiles(t *testing.T) {
 		require.NoError(t, err, "%q to %q:\n%q", old, new, diff)
 		require.Equal(t, new, string(got), "%q:\n%q", old, diff)
 	}
+}
+
+// TestPrefixes: git's prefixes are stripped, and directories with such names are not.
+func TestPrefixes(t *testing.T) {
+	ws, dir := open(t)
+	write := func(files map[string]string) {
+		for name, text := range files {
+			require.NoError(t, os.MkdirAll(filepath.Dir(dir+"/"+name), 0o755))
+			put(t, dir+"/"+name, text)
+		}
+		git(t, dir, "add", "-A")
+		git(t, dir, "commit", "-q", "-m", "x")
+	}
+	git(t, dir, "init", "-q", "-b", "main")
+	write(map[string]string{"a/f": "1\n", "b/f": "1\n", "c/f": "1\n", "a/gone": "1\n", "b/gone": "1\n", "gone": "1\n", "a/moved": "1\n2\n3\n", "f": "1\n"})
+	git(t, dir, "tag", "old")
+	git(t, dir, "rm", "-q", "a/gone", "b/gone", "gone")
+	git(t, dir, "mv", "a/moved", "b/moved")
+	write(map[string]string{"a/f": "2\n", "b/f": "2\n", "c/f": "2\n", "a/new": "1\n", "b/new": "1\n", "c/new": "1\n", "new": "1\n", "a/a b": "1\n", "f": "2\n", "empty": "", "b/empty": ""})
+	for _, args := range []string{
+		"", "-R", "--no-prefix", "--no-prefix -R", "--src-prefix=i/ --dst-prefix=w/", "--src-prefix=c/ --dst-prefix=o/ -R",
+	} {
+		for _, renames := range []string{"-M", "--no-renames"} {
+			from, to := "old", "main"
+			if strings.Contains(args, "-R") {
+				from, to = to, from
+			}
+			patch := git(t, dir, append(append([]string{"diff", renames}, strings.Fields(args)...), "old", "main")...)
+			git(t, dir, "checkout", "-qf", to)
+			after := tree(t, dir)
+			git(t, dir, "checkout", "-qf", from)
+			require.NoError(t, apply(t, ws, patch), patch)
+			assert.Equal(t, after, tree(t, dir), patch)
+			git(t, dir, "add", "-A")
+			git(t, dir, "checkout", "-qf", "main")
+		}
+	}
+	patch := git(t, dir, "diff", "--src-prefix=x/", "--dst-prefix=y/", "old", "main")
+	assert.ErrorContains(t, apply(t, ws, patch), "has other prefixes than git's")
+	require.NoError(t, apply(t, ws, "--- /dev/null\n+++ c/plain\n@@ -0,0 +1 @@\n+x\n--- /dev/null\n+++ b/plain\n@@ -0,0 +1 @@\n+x\n"))
+	assert.FileExists(t, dir+"/c/plain")
+	assert.FileExists(t, dir+"/plain")
 }
