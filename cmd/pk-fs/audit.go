@@ -92,12 +92,8 @@ func changed(plan *edit.Plan) (paths []string) {
 
 // hash returns the SHA-256 of a file: "" if it is missing, unreadable or too long.
 func (w *work) hash(typed string) string {
-	where, err := w.confined.Lookup(typed, toRead)
-	if err != nil {
-		return ""
-	}
-	p, err := w.within(where, toRead.Mode)
-	if err != nil {
+	p := w.reached(typed)
+	if p == nil {
 		return ""
 	}
 	f, err := workspace.Open(context.Background(), p.Workspace, p.path)

@@ -209,6 +209,9 @@ func (w *work) cp() error {
 	if err != nil {
 		return err
 	}
+	if same(from, to) {
+		return sameFile("cp", src, dst)
+	}
 	return w.copy("cp", from, to)
 }
 
@@ -257,13 +260,18 @@ func (w *work) move(src, dst string) error {
 		}
 	}
 	ctx := context.Background()
-	if from.root == to.root {
+	switch {
+	case from.root == to.root && from.path == to.path:
+		return sameFile("mv", src, dst)
+	case from.root == to.root:
 		return w.failedTo("mv", src, dst, from.Rename(ctx, from.path, to.path))
 	}
 	old, err := workspace.EntryOf(ctx, from.Workspace, from.path)
 	switch {
 	case err != nil:
 		return w.failed("mv", src, err)
+	case same(w.reached(src), to):
+		return sameFile("mv", src, dst)
 	case old.Kind == workspace.KindLink:
 		err = w.moveLink(ctx, old, to)
 	default:
@@ -273,6 +281,26 @@ func (w *work) move(src, dst string) error {
 		return err
 	}
 	return w.failed("mv", src, workspace.Swap(ctx, from.Workspace, from.path, old, workspace.Entry{}, nil))
+}
+
+// same reports whether two operands, links followed, are one file.
+func same(a, b *operand) bool {
+	if a == nil || b == nil {
+		return false
+	}
+	ctx := context.Background()
+	from, err := a.Stat(ctx, a.path)
+	to, toErr := b.Stat(ctx, b.path)
+	if err != nil || toErr != nil {
+		return false
+	}
+	x, known := from.Sys().(*unix.Stat_t)
+	y, too := to.Sys().(*unix.Stat_t)
+	return known && too && x.Dev == y.Dev && x.Ino == y.Ino
+}
+
+func sameFile(verb, src, dst string) error {
+	return &workspace.Error{Op: verb, Path: src, To: dst, Err: workspace.ErrInvalid, Detail: "they are the same file"}
 }
 
 // moveLink puts a link itself at a place of another root.

@@ -69,6 +69,19 @@ func (w *work) within(where string, mode confine.Mode) (*operand, error) {
 	return &operand{Workspace: ws, path: below, root: root.Path}, nil
 }
 
+// reached returns what a path leads to, nil if that cannot be read. Nothing is logged.
+func (w *work) reached(typed string) *operand {
+	where, err := w.confined.Lookup(typed, toRead)
+	if err != nil {
+		return nil
+	}
+	p, err := w.within(where, toRead.Mode)
+	if err != nil {
+		return nil
+	}
+	return p
+}
+
 // The requests of verbs.
 var (
 	toRead  = confine.Request{Existing: true}

@@ -244,6 +244,9 @@ func (w *LocalWorkspace) rename(ctx context.Context, from, to string) error {
 	if isReserved(dst.name) {
 		return errReserved
 	}
+	if sameFile(src, dst) {
+		return errSame
+	}
 	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
 	if isDir {
 		if err := w.mayMoveTree(ctx, src, dst); err != nil {
@@ -267,6 +270,24 @@ func (w *LocalWorkspace) rename(ctx context.Context, from, to string) error {
 		return errors.Join(syncDir(dst.dir), syncDir(src.dir))
 	}
 	return nil
+}
+
+var errSame = &Error{Err: ErrInvalid, Detail: "they are the same file"}
+
+// sameFile reports whether two places are hard links of one file, or src is a symbolic link
+// that leads to dst: a rename would replace the file with a link to itself. One place is not
+// meant, nor a name in another case where the file system ignores it.
+func sameFile(src, dst *place) bool {
+	var from, led, to unix.Stat_t
+	if dst.missing != nil || unix.Fstatat(src.dir, src.name, &from, unix.AT_SYMLINK_NOFOLLOW) != nil ||
+		unix.Fstatat(dst.dir, dst.name, &to, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return false
+	}
+	is := func(st *unix.Stat_t) bool { return st.Dev == to.Dev && st.Ino == to.Ino }
+	if is(&from) {
+		return src.path != dst.path && links(&to) > 1
+	}
+	return from.Mode&unix.S_IFMT == unix.S_IFLNK && unix.Fstatat(src.dir, src.name, &led, unix.AT_NO_AUTOMOUNT) == nil && is(&led)
 }
 
 // moveBack undoes a rename after a failure. If its old name has been taken meanwhile, it gets another one.

@@ -72,7 +72,8 @@ type Workspace interface {
 	// missing directories on the way to dst are made. It fails with ErrNotFound and without
 	// effect if src is missing, and with ErrIsDir if dst is a directory. A directory can be
 	// moved if Capabilities say RenameDir, to a free name; otherwise that is ErrIsDir. The
-	// root cannot be moved: ErrAccessDenied.
+	// root cannot be moved: ErrAccessDenied. If src and dst are hard links of one file, or src
+	// is a symbolic link that leads to dst, that is ErrInvalid, and nothing is changed.
 	Rename(ctx context.Context, src, dst string) error
 
 	// Delete removes a file. A missing file is not an error. It removes no

@@ -302,6 +302,23 @@ var writingLinks = []part{
 		c.holds("d/f", "text")
 		c.untouched()
 	}},
+	{"rename does not replace a file with a link to it", func(c *check) {
+		c.put("d/f=text", "g=text")
+		c.link("l", "d/f")
+		c.link("l2", "l")
+		c.link("dir", "d")
+		c.link("up", "./dir/../d/f")
+		c.ok(os.Link(c.root+"/g", c.root+"/g2"))
+		for _, names := range [][2]string{{"l", "d/f"}, {"l2", "d/f"}, {"l2", "dir/f"}, {"up", "d/f"}, {"dir", "d"}, {"g", "g2"}, {"g2", "g"}} {
+			c.fails(c.ws.Rename(c.ctx, names[0], names[1]), workspace.ErrInvalid)
+		}
+		c.same(c.names("."), "d", "dir", "g", "g2", "l", "l2", "up")
+		c.holds("l2", "text")
+		c.holds("up", "text")
+		c.holds("g", "text")
+		c.ok(c.ws.Rename(c.ctx, "d/f", "l"))
+		c.holds("l2", "text")
+	}},
 	{"remove does not follow the links in a tree", func(c *check) {
 		c.put("d/e/f", "keep/f=text")
 		c.link("d/e/out", "{out}")
