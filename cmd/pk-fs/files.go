@@ -408,6 +408,9 @@ func (w *work) gitAdopt() error {
 	if root := w.confined.Shown(where); root != "" {
 		return fmt.Errorf("cannot git-adopt %q: the session keeps the changes of %q to itself", typed, root)
 	}
+	if err := w.answers().judge(where); err != nil {
+		return err
+	}
 	base, err := session.Base(os.Getenv)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strings"
 	"time"
@@ -89,6 +90,11 @@ func (a *answers) line(text string) error {
 		return &outputError{err}
 	}
 	return nil
+}
+
+// judge refuses a name that line would refuse, before anything is changed.
+func (a *answers) judge(name string) error {
+	return cli.WriteRecord(io.Discard, name, a.end == 0, a.terminal)
 }
 
 // failed returns the failure to write, if there was one; a bufio.Writer repeats its

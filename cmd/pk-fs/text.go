@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -213,6 +214,11 @@ func (w *work) patch() error {
 		return err
 	}
 	plan, err := w.checked(text)
+	if err == nil && !w.json {
+		for _, path := range changed(plan) {
+			err = cmp.Or(err, w.answers().judge(path))
+		}
+	}
 	if err == nil && !w.dryRun {
 		err = w.landed(plan)
 	}
