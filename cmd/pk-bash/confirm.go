@@ -58,11 +58,12 @@ func pinned(a answerer, pin shell.Pin) (answerer, error) {
 	return a, cli.WithHint(err, "leave it out, or change that file")
 }
 
-// confirm gets the answer, or gives up on a signal.
-func (t *turn) confirm(q shell.Question, j *job) (yes bool, reason string, err error) {
+// answerer returns the answerer of the call, and the file that allows no other. It refuses one
+// that may not answer, or cannot.
+func (t *turn) answerer(j *job) (answerer, shell.Pin, error) {
 	a, err := t.named(os.Getenv)
 	if err != nil {
-		return false, "", err
+		return a, shell.Pin{}, err
 	}
 	pin, err := t.readPin(j.workspace)
 	if err == nil {
@@ -71,16 +72,21 @@ func (t *turn) confirm(q shell.Question, j *job) (yes bool, reason string, err e
 	if err == nil && t.Pinned() {
 		err = refuseVariable(a, pin)
 	}
-	switch {
-	case err != nil:
+	if err == nil && a.program != "" {
+		a.program, err = findProgram(a.program, j.workspace)
+	}
+	return a, pin, err
+}
+
+// confirm gets the answer, or gives up on a signal.
+func (t *turn) confirm(q shell.Question, j *job) (yes bool, reason string, err error) {
+	a, pin, err := t.answerer(j)
+	if err != nil {
 		return false, "", err
-	case a.given:
+	}
+	if a.given {
 		t.asked = a.source
 		return a.yes, "", nil
-	case a.program != "":
-		if a.program, err = findProgram(a.program, j.workspace); err != nil {
-			return false, "", err
-		}
 	}
 	if j.fence != nil && !t.loop { // a loop has looked
 		if err := j.fence.CheckHost(); err != nil {

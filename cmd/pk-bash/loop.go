@@ -19,7 +19,6 @@ import (
 	"pikuri/lib/fence"
 	"pikuri/lib/jsonline"
 	"pikuri/lib/monitor"
-	sessiondir "pikuri/lib/session"
 	"pikuri/lib/shell"
 )
 
@@ -33,41 +32,35 @@ type incoming struct {
 	err  error
 }
 
-// beginLoop makes the session of a loop that joins none, and finds out before the
-// first request whether commands can be fenced.
+// beginLoop makes the session of a loop that joins none, and finds out before the first
+// request what keeps commands from being run here: it runs one that does nothing.
 func (s *session) beginLoop() error {
-	if s.noSandbox || s.wrap != "" {
-		s.Unfenced = true
-		opened, err := s.WorkspaceFlags.Open(s.ctx)
-		if err == nil {
-			s.root = opened.ProjectRoot()
-			opened.Close()
-		}
-		return err
+	t := s.newTurn(shell.Request{Command: ":", Timeout: &s.timeout})
+	t.signals = s.signals
+	fenced := !s.noSandbox && s.wrap == ""
+	if fenced {
+		s.OwnLoop, s.Ahead = true, &monitor.Ahead{Keep: true, Orphaned: fence.Orphaned()}
 	}
-	s.Ahead = &monitor.Ahead{Keep: true, Orphaned: fence.Orphaned()}
-	s.Runs = false
-	f, err := s.Open(s.ctx)
-	s.Runs = true
+	j, err := t.prepareUnless()
 	if err != nil {
 		return err
 	}
-	s.root = f.ProjectRoot()
-	if err = f.CheckHost(); err == nil {
-		err = f.Ready(shell.Argv("")[0])
+	defer t.cleanUp()
+	t.job, s.root = j, j.workspace.ProjectRoot()
+	if _, _, err := t.answerer(j); err != nil || !fenced {
+		return err
 	}
-	if err == nil && s.Temp == "" && f.Opened.Session == nil && f.Opened.Reserved == nil {
-		s.Loop, err = makeLoop()
-	}
-	return errors.Join(err, f.Close())
-}
-
-func makeLoop() (*sessiondir.Dir, error) {
-	base, err := sessiondir.Base(os.Getenv)
+	j.output = shell.NewOutput(s.head, s.tail, s.raw, nil, nil)
+	j.Out = j.output
+	super, err := j.Start()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return sessiondir.Create(base)
+	result := super.Wait()
+	if result.Asked != 0 {
+		return died(result.Asked)
+	}
+	return t.conclude(j, result)
 }
 
 // endLoop removes the session of the loop.

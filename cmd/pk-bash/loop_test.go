@@ -211,6 +211,38 @@ func TestLoopUsage(t *testing.T) {
 	}
 }
 
+// A loop whose commands would all be refused ends before it reads a request, as one of these
+// commands does.
+func TestLoopRefusesAtOnce(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Project+"/w", "#!/bin/sh\n")
+	require.NoError(t, os.Chmod(b.Project+"/w", 0o755))
+	for _, test := range []struct {
+		name, env string
+		args      []string
+	}{
+		{"limit that cannot be enforced", "", []string{"-y", "--memory", "1M"}},
+		{"variable that says neither yes nor no", "PK_CONFIRM=1", nil},
+		{"program that answers, missing", "", []string{"--confirm-command", "/nonesuch"}},
+		{"program that answers, in the project", "", []string{"--confirm-command", b.Project + "/w"}},
+		{"wrapper, missing", "", []string{"-y", "--wrap", "/nonesuch"}},
+		{"wrapper in the project", "", []string{"-y", "--wrap", "./w"}},
+		{"answerer without a sandbox", "", []string{"--no-sandbox", "--confirm-command", "/nonesuch"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b.Env = nil
+			if test.env != "" {
+				b.Env = []string{test.env}
+			}
+			one := b.Run(t, "pk-bash", append(test.args, "true")...)
+			got := b.Run(t, "pk-bash", append(test.args, "--loop")...)
+			assert.NotZero(t, one.Status)
+			assert.Equal(t, clitest.Outcome{Stderr: one.Stderr, Status: one.Status}, got)
+			assert.Empty(t, umbrellas(t, b))
+		})
+	}
+}
+
 func TestWrap(t *testing.T) {
 	b := clitest.NewBox(t)
 	container := script(t, b, "container", "box=$1; shift; [ \"$box\" = exec ] && exec env IN=box \"$@\"\n")

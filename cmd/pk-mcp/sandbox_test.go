@@ -231,6 +231,8 @@ func TestRefusals(t *testing.T) {
 		{[]string{"--session", "a/b"}, `"a/b" is not allowed`},
 		{[]string{"--writable-from", "-"}, "pk-bash: "},
 		{[]string{"--deny", "["}, "pk-bash: "},
+		{[]string{"--memory", "1M"}, "pk-bash: cannot limit the memory to 1M"},
+		{[]string{"--confirm-command", "/nonesuch"}, `pk-bash: cannot find the program "/nonesuch"`},
 		{[]string{"--ask", "-y"}, "--ask cannot be used with --yes"},
 		{[]string{"--state", "x"}, `"x" is none of`},
 		{[]string{"x"}, `extra operand "x"`},

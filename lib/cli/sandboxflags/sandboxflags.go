@@ -35,9 +35,10 @@ type Options struct {
 
 	Tell bool // the plan is only described: nothing runs
 
-	// Loop is a session directory for several calls of Open, in the place of a
-	// scratch one; or nil.
-	Loop *session.Dir
+	// OwnLoop asks for a session directory for several calls of Open, in the place of a scratch
+	// one. The first call makes it, Loop, which the caller removes.
+	OwnLoop bool
+	Loop    *session.Dir
 
 	// Runs says that a command will run, if nothing is refused. Ahead holds the set-up
 	// program of several calls of Open; or nil.
@@ -292,7 +293,19 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 	c.Reserved = opened.Reserved
 	switch {
 	case o.Temp != "" || c.Session != nil || c.Reserved != nil:
-	case o.Loop != nil:
+	case o.OwnLoop:
+		if o.Loop == nil {
+			base, err := session.Base(os.Getenv)
+			if err == nil {
+				err = session.CheckBase(base, c.Roots, overlays)
+			}
+			if err == nil {
+				o.Loop, err = session.Create(base)
+			}
+			if err != nil {
+				return c, err
+			}
+		}
 		tmp, err := o.Loop.Tmp()
 		if err != nil {
 			return c, err
