@@ -386,6 +386,7 @@ func (b *background) output(since int64, most int) *shell.Result {
 	text, first, next := b.text.Read(since, most)
 	answer.Output, answer.Next, answer.Omitted = text, &next, max(first-since, 0)
 	answer.More = next < b.text.Size()
+	b.text.Folded(answer)
 	return answer
 }
 

@@ -76,6 +76,12 @@ func TestFence(t *testing.T) {
 	assert.Equal(t, "a.txt\n", r.says(t, "glob", fields{"pattern": "*.txt"}))
 	assert.Equal(t, "a.txt  12\nd/\n", r.says(t, "list", nil))
 
+	got := call(t, r.ClientSession, "bash", fields{"command": `printf '1\r2\r3\n\033[1mERROR: failed\033[m\rok\n'`})
+	assert.Equal(t, "3\nokROR: failed\n\n3 lines were overwritten, as progress bars are, and are shown as they were last; | tr '\\r' '\\n' shows all\n"+
+		"2 control sequences are left out\nexit status: 0\n", textOf(got))
+	meta := got.Meta["pk/result"].(map[string]any)
+	assert.Equal(t, []any{3.0, 2.0}, []any{meta["overwritten"], meta["folded"]})
+
 	// The tools refuse to leave the project and to write files that the host runs. Their
 	// messages name neither options nor paths of the session.
 	for _, row := range []struct {
@@ -93,7 +99,7 @@ func TestFence(t *testing.T) {
 		{"list", fields{"path": "/"}},
 		{"bash", fields{"command": "true", "cwd": b.Home}},
 	} {
-		got := call(t, r.ClientSession, row.tool, row.args)
+		got = call(t, r.ClientSession, row.tool, row.args)
 		assert.True(t, got.IsError, "%v", row)
 		for _, leak := range []string{"s3cret", "hint", "--", ".cache", "playground"} {
 			assert.NotContains(t, textOf(got), leak, "%v", row)
@@ -106,7 +112,7 @@ func TestFence(t *testing.T) {
 
 	// Other commands reach a job's server, and do not see the job's processes.
 	clitest.Need(t, "python3")
-	got := call(t, r.ClientSession, "bash", fields{"command": "exec python3 -m http.server 8000 --bind 127.0.0.1", "run_in_background": true})
+	got = call(t, r.ClientSession, "bash", fields{"command": "exec python3 -m http.server 8000 --bind 127.0.0.1", "run_in_background": true})
 	id := got.Meta["pk/result"].(map[string]any)["shell_id"].(string)
 	assert.Contains(t, r.says(t, "bash", fields{"command": "until exec 3<>/dev/tcp/127.0.0.1/8000; do sleep 0.1; done 2>/dev/null; printf 'GET / HTTP/1.0\r\n\r\n' >&3; head -n 1 <&3; pgrep -f http.server || echo unseen"}),
 		"200 OK")

@@ -49,6 +49,8 @@ type result struct {
 	Output       string   `json:"output"`
 	OutputBytes  *int64   `json:"output_bytes"`
 	OmittedBytes int64    `json:"omitted_bytes"`
+	Folded       int64    `json:"folded"`
+	Overwritten  int64    `json:"overwritten"`
 	More         bool     `json:"more"`
 	Cwd          string   `json:"cwd"`
 	Pipeline     []int    `json:"pipeline"`
@@ -504,6 +506,12 @@ func (r *result) notes() []string {
 	if r.OmittedBytes > 0 {
 		note("%d bytes of output are left out; to see all, send it to a file in /tmp and read that", r.OmittedBytes)
 	}
+	if r.Overwritten > 0 {
+		note("%d lines were overwritten, as progress bars are, and are shown as they were last; | tr '\\r' '\\n' shows all", r.Overwritten)
+	}
+	if r.Folded > 0 {
+		note("%d control sequences are left out", r.Folded)
+	}
 	if r.Limit != "" {
 		note("stopped by the limit: %s", r.Limit)
 	}
@@ -593,6 +601,12 @@ func (r *result) meta(id string) fields {
 	}
 	if r.OmittedBytes > 0 {
 		m["omitted_bytes"] = r.OmittedBytes
+	}
+	if r.Folded > 0 {
+		m["folded"] = r.Folded
+	}
+	if r.Overwritten > 0 {
+		m["overwritten"] = r.Overwritten
 	}
 	if r.Cwd != "" {
 		m["cwd"] = r.Cwd

@@ -3,6 +3,7 @@ package shell
 import (
 	"bytes"
 	"io"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -16,26 +17,34 @@ const (
 	maxSequence = 4096
 )
 
-// Fold passes on the text that would be left on a terminal: of a line that was drawn
-// again and again, as progress bars are, the last form, and no sequences that
-// move, colour or name things. The pieces written to it may be cut anywhere. The caller
-// must close it.
+// Fold passes on the text that would be left on a terminal: a carriage return and a
+// backspace move, and the characters that follow overwrite as many; sequences that move,
+// colour or name things are left out. Each character counts as one column. The pieces
+// written to it may be cut anywhere. The caller must close it.
 type Fold struct {
 	to       io.Writer
 	line     []byte // the current line, as far as it can still be overwritten
+	at       int    // where the next character goes
 	torn     bool   // the beginning of the line has been passed on
-	returned bool   // to the beginning of the line: the next character overwrites it
-	back     int    // characters to be overwritten from its end
+	returned bool   // a torn line: the next character begins a new one
+	start    int    // since the last move the characters from here to at were written
+	under    []byte // over these
+	lost     bool   // since the last return, text of the line was overwritten
 	sequence []byte // that has begun and not ended
 	out      []byte // text to pass on, in pieces that are too small alone
-	removed  int64
+
+	removed, overwritten int64
 }
 
 // NewFold writes to to, which must not fail.
 func NewFold(to io.Writer) *Fold { return &Fold{to: to} }
 
-// Removed is how many sequences, and lines that were drawn over, were left out.
+// Removed is how many sequences were left out.
 func (f *Fold) Removed() int64 { return f.removed }
+
+// Overwritten is how many times a line lost text to what was written over it, each line once
+// between two returns to its beginning.
+func (f *Fold) Overwritten() int64 { return f.overwritten }
 
 // Pending reports whether the Fold holds a line that it has not passed on.
 func (f *Fold) Pending() bool { return len(f.line) > 0 }
@@ -44,8 +53,8 @@ func (f *Fold) Pending() bool { return len(f.line) > 0 }
 // form becomes a separate line.
 func (f *Fold) Tear() {
 	if f.Pending() {
-		f.emit(f.line)
-		f.line, f.torn = f.line[:0], true
+		f.returned = f.returned || f.at < len(f.line)
+		f.tear()
 		f.flush()
 	}
 }
@@ -77,8 +86,7 @@ func (f *Fold) Write(p []byte) (int, error) {
 func (f *Fold) Close() error {
 	f.text(f.sequence)
 	f.sequence = nil
-	f.emit(f.line)
-	f.line = nil
+	f.tear()
 	f.flush()
 	return nil
 }
@@ -142,55 +150,99 @@ func (f *Fold) text(p []byte) {
 	if len(p) == 0 {
 		return
 	}
-	if p[0] != '\n' {
-		f.overwrite()
+	if f.returned && p[0] != '\n' {
+		f.tear()
+		f.emit([]byte{'\n'})
+		f.torn = false
 	}
-	f.returned, f.back = false, 0
-	// Where no line ends, the rest is too long to wait for its end. Searching back
-	// through it each time would take long.
-	from := max(0, len(p)-maxLine-1)
-	if first := bytes.IndexByte(p[from:], '\n'); first >= 0 {
-		first += from
-		end := first + 1 + bytes.LastIndexByte(p[first+1:], '\n') + 1
-		f.emit(f.line)
-		f.emit(p[:end])
-		f.line, f.torn = f.line[:0], false
-		p = p[end:]
+	f.returned = false
+	if end := bytes.IndexByte(p, '\n'); end >= 0 {
+		f.put(p[:end])
+		f.tear()
+		// Where no line ends, the rest is too long to wait for its end. Searching back
+		// through it each time would take long.
+		from := max(end, len(p)-maxLine-1)
+		last := bytes.LastIndexByte(p[from:], '\n')
+		if last < 0 {
+			f.emit(p[end:])
+			return
+		}
+		f.emit(p[end : from+last+1])
+		f.torn = false
+		p = p[from+last+1:]
 	}
-	if len(f.line)+len(p) > maxLine {
-		f.emit(f.line)
-		f.emit(p)
-		f.line, f.torn = f.line[:0], true
-		return
-	}
-	f.line = append(f.line, p...)
+	f.put(p)
 }
 
-// overwrite makes room for the next characters. If the beginning of the line has been
-// passed on, it ends the line instead.
-func (f *Fold) overwrite() {
-	switch {
-	case f.returned && f.torn:
-		f.emit(append(f.line, '\n'))
-		f.line, f.torn = f.line[:0], false
-	case f.returned && len(f.line) > 0:
-		f.removed++
-		f.line = f.line[:0]
+// put writes characters at the cursor.
+func (f *Fold) put(p []byte) {
+	if f.at == len(f.line) {
+		if len(f.line)+len(p) > maxLine {
+			f.tear()
+			f.emit(p)
+			return
+		}
+		f.line = append(f.line, p...)
+		f.at = len(f.line)
+		return
 	}
-	for ; f.back > 0 && len(f.line) > 0; f.back-- {
-		_, size := utf8.DecodeLastRune(f.line)
-		f.line = f.line[:len(f.line)-size]
+	end := f.at // of the characters that these overwrite
+	for _, b := range p {
+		if end < len(f.line) && utf8.RuneStart(b) {
+			for end++; end < len(f.line) && !utf8.RuneStart(f.line[end]); end++ {
+			}
+		}
 	}
+	f.under = append(f.under, f.line[f.at:end]...)
+	if end-f.at == len(p) {
+		copy(f.line[f.at:], p)
+	} else {
+		f.line = slices.Replace(f.line, f.at, end, p...)
+	}
+	if f.at += len(p); len(f.line) > maxLine {
+		f.returned = f.at < len(f.line)
+		f.tear()
+	}
+}
+
+// settle finds out whether text was lost since the last move.
+func (f *Fold) settle() {
+	if !bytes.HasPrefix(f.line[f.start:f.at], f.under) {
+		f.lose(f.under)
+	}
+	f.under = f.under[:0]
+}
+
+// lose notes that text is overwritten. Blanks are none.
+func (f *Fold) lose(text []byte) { f.lost = f.lost || len(bytes.TrimSpace(text)) > 0 }
+
+// count ends what is counted as one.
+func (f *Fold) count() {
+	if f.settle(); f.lost {
+		f.overwritten, f.lost = f.overwritten+1, false
+	}
+}
+
+// tear passes the line on.
+func (f *Fold) tear() {
+	f.count()
+	f.emit(f.line)
+	f.line, f.at, f.start, f.torn = f.line[:0], 0, 0, true
 }
 
 func (f *Fold) control(b byte) {
 	switch b {
 	case '\r':
-		f.returned, f.back = true, 0
+		f.count()
+		f.at, f.start, f.returned = 0, 0, f.torn
 	case '\b':
-		if !f.returned {
-			f.back++
+		f.settle()
+		for f.at > 0 {
+			if f.at--; utf8.RuneStart(f.line[f.at]) {
+				break
+			}
 		}
+		f.start = f.at
 	case '\x1b':
 		f.sequence = append(f.sequence[:0], b)
 	}
@@ -262,13 +314,19 @@ func between(b, low, high, first, last byte) state {
 // perform applies a sequence to the line: it may erase.
 func (f *Fold) perform() {
 	f.removed++
+	from := len(f.line)
 	switch string(f.sequence) {
 	case "\x1b[2K":
-		f.line = f.line[:0]
+		from = 0
 	case "\x1b[K", "\x1b[0K":
-		if f.returned {
-			f.line, f.returned = f.line[:0], false
-		}
+		from = f.at
+	}
+	if !f.returned {
+		f.settle()
+		f.lose(f.line[from:])
+		f.line = f.line[:from]
+		f.at = min(f.at, from)
+		f.start = f.at
 	}
 	f.sequence = f.sequence[:0]
 }

@@ -54,7 +54,7 @@ func (o *Output) Finish(r *Result) {
 	}
 	kept := o.capture.Kept()
 	if !o.raw {
-		r.Folded = o.fold.Removed()
+		r.Folded, r.Over = o.fold.Removed(), o.fold.Overwritten()
 		kept = kept.Visible(o.head, o.tail)
 	}
 	if o.log != nil {

@@ -54,7 +54,8 @@ type Result struct {
 	Raw       bool
 	Total     int64  // bytes that the command wrote
 	Omitted   int64  // bytes that are not in Output
-	Folded    int64  // control sequences and lines drawn over that are not in it
+	Folded    int64  // control sequences that are not in it
+	Over      int64  // lines that are not in it as they were before they were overwritten
 	Log       string // the file with all of it, "" for none
 	LogErr    error
 	Pipeline  []int    // the stages of a pipeline in which one failed, as the shell says
@@ -154,8 +155,15 @@ func (r *Result) notes() string {
 	if r.Held {
 		note("something else holds the output open; what it writes is lost")
 	}
+	var left []string
+	if r.Over > 0 {
+		left = append(left, count(int(r.Over), "line", "lines")+" overwritten")
+	}
 	if r.Folded > 0 {
-		note("(%s removed)", count(int(r.Folded), "control sequence", "control sequences"))
+		left = append(left, count(int(r.Folded), "control sequence", "control sequences")+" removed")
+	}
+	if left != nil {
+		note("(%s)", strings.Join(left, ", "))
 	}
 	return b.String()
 }
@@ -251,6 +259,7 @@ type record struct {
 	Next          *int64           `json:"next,omitempty"`
 	More          bool             `json:"more,omitempty"`
 	Folded        int64            `json:"folded,omitempty"`
+	Over          int64            `json:"overwritten,omitempty"`
 	Log           string           `json:"log,omitempty"`
 	LogBase64     string           `json:"log_base64,omitempty"`
 	Pipeline      []int            `json:"pipeline,omitempty"`
@@ -310,10 +319,11 @@ func (r *Result) JSON() ([]byte, error) {
 	if r.ran() || r.Outcome == Running {
 		text, encoded := TextOrBase64(r.Output)
 		rec.Output, rec.OutputBase64, rec.OmittedBytes = &text, encoded, r.Omitted
+		rec.Folded, rec.Over = r.Folded, r.Over
 	}
 	if r.ran() {
 		ms := r.Duration.Milliseconds()
-		rec.DurationMS, rec.OutputBytes, rec.Folded, rec.Pipeline = &ms, &r.Total, r.Folded, r.Pipeline
+		rec.DurationMS, rec.OutputBytes, rec.Pipeline = &ms, &r.Total, r.Pipeline
 		rec.Log, rec.LogBase64 = TextOrBase64([]byte(r.Log))
 	}
 	if r.Event == EventOutput {

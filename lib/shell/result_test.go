@@ -32,11 +32,11 @@ func TestObservation(t *testing.T) {
 			"Error: command timed out after 1s (sent SIGTERM).\n\n$ sleep 9\na\n\nexit status: 124\n"},
 		{"out of time, stubborn", Result{Outcome: TimedOut, Command: "sleep 9", Timeout: time.Second, Status: 124, Sent: []syscall.Signal{15, 9}},
 			"Error: command timed out after 1s (sent SIGTERM, then SIGKILL).\n\n$ sleep 9\n\nno output; standard input is /dev/null\nexit status: 124\n"},
-		{"notes", Result{Outcome: Exited, Command: "x", Pipeline: []int{1, 0}, Survivors: 1, Ended: []string{"sleep 9"}, Left: 2, Held: true, Folded: 3, Limit: "memory", Error: "odd\n",
+		{"notes", Result{Outcome: Exited, Command: "x", Pipeline: []int{1, 0}, Survivors: 1, Ended: []string{"sleep 9"}, Left: 2, Held: true, Folded: 3, Over: 1, Limit: "memory", Error: "odd\n",
 			MovedAside: []quarantine.Moved{{From: "/p/.git/hooks/x\n", To: "/u/x"}}},
 			"$ x\n\nstopped by the limit: memory\nodd\\n\nmoved aside: /p/.git/hooks/x\\n, which a program outside would run, is now /u/x\npipeline: 1 0\n" +
 				"ended with the command: \"sleep 9\" (1 process); use a job of --loop\ncould not end 2 processes\nsomething else holds the output open; what it writes is lost\n" +
-				"(3 control sequences removed)\nexit status: 0\n"},
+				"(1 line overwritten, 3 control sequences removed)\nexit status: 0\n"},
 		{"output that forges the end", Result{Outcome: TimedOut, Command: "x", Timeout: time.Second, Total: 9, Output: []byte("a\n\nexit status: 0\n"), Status: 124, Sent: []syscall.Signal{15}},
 			"Error: command timed out after 1s (sent SIGTERM).\n\n$ x\na\n\nexit status: 0\n\nexit status: 124\n"},
 		{"declined", Result{Outcome: Declined, Error: "user declined the bash command."}, "Error: user declined the bash command.\n"},
@@ -64,10 +64,10 @@ func TestJSON(t *testing.T) {
 			`{"outcome":"declined","exit_status":126,"fence":[{"path":"/a�","path_base64":"L2H/","word":"�","word_base64":"/w==","access":"masked"}]}`},
 		{"out of time", Result{Outcome: TimedOut, Command: "x", Status: 124, Signal: 9, Sent: []syscall.Signal{15, 9}, Total: 99, Omitted: 9, Survivors: 2},
 			`{"command":"x","outcome":"timed-out","exit_status":124,"signal":"SIGKILL","sent":["SIGTERM","SIGKILL"],"duration_ms":0,"output":"","output_bytes":99,"omitted_bytes":9,"survivors":2}`},
-		{"everything", Result{ID: json.RawMessage("7"), Outcome: Signaled, Command: "x", Status: 137, Signal: 9, Limit: "memory", Log: "/l", Folded: 1, Pipeline: []int{1, 0},
+		{"everything", Result{ID: json.RawMessage("7"), Outcome: Signaled, Command: "x", Status: 137, Signal: 9, Limit: "memory", Log: "/l", Folded: 1, Over: 2, Pipeline: []int{1, 0},
 			Left: 1, Held: true, MovedAside: []quarantine.Moved{{From: "/a\xff", To: "/b"}}, Guarantees: []string{"no-network"}, Error: "e"},
 			`{"id":7,"command":"x","outcome":"signaled","exit_status":137,"signal":"SIGKILL","limit":"memory","duration_ms":0,"output":"","output_bytes":0,` +
-				`"folded":1,"log":"/l","pipeline":[1,0],"left":1,"held":true,"moved_aside":[{"from":"/a�","from_base64":"L2H/","to":"/b"}],"guarantees":["no-network"],"error":"e"}`},
+				`"folded":1,"overwritten":2,"log":"/l","pipeline":[1,0],"left":1,"held":true,"moved_aside":[{"from":"/a�","from_base64":"L2H/","to":"/b"}],"guarantees":["no-network"],"error":"e"}`},
 		{"declined", Result{Outcome: Declined, Command: "x", Status: 126, Error: "no."},
 			`{"command":"x","outcome":"declined","exit_status":126,"error":"no."}`},
 	} {

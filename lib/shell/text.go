@@ -277,15 +277,26 @@ func (t *Text) Await(since int64, late <-chan time.Time, stop <-chan struct{}) b
 	}
 }
 
+// Folded puts into a result how much of the text so far was left out.
+func (t *Text) Folded(r *Result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.countFolded(r)
+}
+
+func (t *Text) countFolded(r *Result) {
+	if t.fold != nil {
+		r.Folded, r.Over = t.fold.Removed(), t.fold.Overwritten()
+	}
+}
+
 // Finish puts the beginning and the end of a closed text into a result. It returns the
 // offset of the first byte that is not in the result's beginning.
 func (t *Text) Finish(r *Result, head, tail int) (next int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r.Total, r.Raw = t.written, t.fold == nil
-	if t.fold != nil {
-		r.Folded = t.fold.Removed()
-	}
+	t.countFolded(r)
 	whole, first := t.from(0, head+tail+1)
 	if first == 0 && t.size <= int64(head+tail) && int64(len(whole)) == t.size {
 		r.Output = whole
