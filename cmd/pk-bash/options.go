@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/capture"
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/shell"
@@ -128,8 +129,8 @@ func newOptions() *options {
 	o := &options{
 		timeout:   int(shell.DefaultTimeout.Seconds()),
 		killAfter: int(shell.DefaultKillAfter.Seconds()),
-		head:      shell.DefaultHead,
-		tail:      shell.DefaultTail,
+		head:      capture.DefaultHead,
+		tail:      capture.DefaultTail,
 		keep:      shell.KeepNothing,
 	}
 	o.Zero, o.Scratch, o.Runs = &o.zero, true, true

@@ -77,10 +77,13 @@ func TestFence(t *testing.T) {
 	assert.Equal(t, "a.txt  12\nd/\n", r.says(t, "list", nil))
 
 	got := call(t, r.ClientSession, "bash", fields{"command": `printf '1\r2\r3\n\033[1mERROR: failed\033[m\rok\n'`})
-	assert.Equal(t, "3\nokROR: failed\n\n3 lines were overwritten, as progress bars are, and are shown as they were last; | tr '\\r' '\\n' shows all\n"+
-		"2 control sequences are left out\nexit status: 0\n", textOf(got))
+	assert.Equal(t, "3\nokROR: failed\n\nlines overwritten, as by a progress bar: 3; they are shown as they were last, and | tr '\\r' '\\n' shows all\n"+
+		"control sequences left out: 2\nexit status: 0\n", textOf(got))
 	meta := got.Meta["pk/result"].(map[string]any)
 	assert.Equal(t, []any{3.0, 2.0}, []any{meta["overwritten"], meta["folded"]})
+
+	// Long output is cut between lines.
+	assert.Regexp(t, `(?s)^1\n2\n.*\n3293\n\.\.\. \[\d+ bytes omitted of 108894 total\] \.\.\.\n17442\n`, r.says(t, "bash", fields{"command": "seq 1 20000"}))
 
 	// The tools refuse to leave the project and to write files that the host runs. Their
 	// messages name neither options nor paths of the session.

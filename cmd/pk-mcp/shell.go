@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"pikuri/lib/capture"
 )
 
 // A call of bash returns after maxWait: clients give up on long calls, after a minute at
@@ -242,8 +245,8 @@ const (
 // readOn sends a request that pk-bash answers with output, and reads the rest of the
 // output. It puts before in front of the output.
 func (s *server) readOn(ctx context.Context, c *child, first fields, before string) (*result, error) {
-	var all ends
-	all.write(before)
+	all := capture.New(capture.DefaultHead, capture.DefaultTail)
+	_, _ = io.WriteString(all, before)
 	next := first
 	for range maxReads {
 		if next["op"] == "read" {
@@ -253,14 +256,17 @@ func (s *server) readOn(ctx context.Context, c *child, first fields, before stri
 		if err := c.ask(ctx, next, r); err != nil {
 			return nil, err
 		}
-		all.skip(r.OmittedBytes)
-		all.write(r.Output)
-		if r.Output, r.OmittedBytes = all.text(), all.cut; !r.More {
+		all.Skip(r.OmittedBytes)
+		_, _ = io.WriteString(all, r.Output)
+		if !r.More {
+			kept := all.Kept()
+			r.Output, r.OmittedBytes = string(kept.Join("")), kept.Omitted
 			return r, nil
 		}
 		next = fields{"op": "read", "job": first["job"]}
 	}
-	return &result{Outcome: running, Output: all.text(), OmittedBytes: all.cut}, nil
+	kept := all.Kept()
+	return &result{Outcome: running, Output: string(kept.Join("")), OmittedBytes: kept.Omitted}, nil
 }
 
 // progress sends progress messages, if the client has asked for them.
@@ -507,10 +513,10 @@ func (r *result) notes() []string {
 		note("%d bytes of output are left out; to see all, send it to a file in /tmp and read that", r.OmittedBytes)
 	}
 	if r.Overwritten > 0 {
-		note("%d lines were overwritten, as progress bars are, and are shown as they were last; | tr '\\r' '\\n' shows all", r.Overwritten)
+		note("lines overwritten, as by a progress bar: %d; they are shown as they were last, and | tr '\\r' '\\n' shows all", r.Overwritten)
 	}
 	if r.Folded > 0 {
-		note("%d control sequences are left out", r.Folded)
+		note("control sequences left out: %d", r.Folded)
 	}
 	if r.Limit != "" {
 		note("stopped by the limit: %s", r.Limit)

@@ -1,6 +1,10 @@
 package shell
 
-import "strings"
+import (
+	"strings"
+
+	"pikuri/lib/capture"
+)
 
 // maxEcho bounds the echo of a command in an observation.
 const maxEcho = 30 * 1024
@@ -9,7 +13,7 @@ const maxEcho = 30 * 1024
 // the others. So no line of it can pass for something else. Of a very long command, echo
 // shows the beginning and the end.
 func echo(command string) string {
-	c := NewCapture(maxEcho/2, maxEcho/2)
+	c := capture.New(maxEcho/2, maxEcho/2)
 	_, _ = c.Write([]byte(command))
 	shown := string(c.Kept().Visible(maxEcho/2, maxEcho/2).Join(""))
 	return "$ " + strings.ReplaceAll(shown, "\n", "\n> ")

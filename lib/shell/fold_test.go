@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"pikuri/lib/capture"
 )
 
 func TestFold(t *testing.T) {
@@ -109,7 +111,7 @@ func BenchmarkFold(b *testing.B) {
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			chunk := []byte(strings.Repeat(test.line, (256<<10)/len(test.line)))
-			o := NewOutput(DefaultHead, DefaultTail, false, nil, nil)
+			o := NewOutput(capture.DefaultHead, capture.DefaultTail, false, nil, nil)
 			b.SetBytes(int64(len(chunk)))
 			for b.Loop() {
 				_, _ = o.Write(chunk)

@@ -2,6 +2,8 @@ package shell
 
 import (
 	"io"
+
+	"pikuri/lib/capture"
 )
 
 // Output takes a command's output: it keeps both ends in memory, writes all of it
@@ -9,7 +11,7 @@ import (
 type Output struct {
 	head, tail int
 	raw        bool
-	capture    *Capture
+	capture    *capture.Capture
 	fold       *Fold
 	log        *Log
 	total      int64
@@ -19,7 +21,7 @@ type Output struct {
 // text that a Fold passes on. log and live may be nil; live gets the text that the
 // Fold passes on.
 func NewOutput(head, tail int, raw bool, log *Log, live io.Writer) *Output {
-	o := &Output{head: head, tail: tail, raw: raw, log: log, capture: NewCapture(head, tail)}
+	o := &Output{head: head, tail: tail, raw: raw, log: log, capture: capture.New(head, tail)}
 	switch {
 	case raw && live == nil: // then no reader wants it folded
 	case raw:

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"pikuri/lib/capture"
 	"pikuri/lib/visible"
 )
 
@@ -108,7 +109,7 @@ func (q Question) argument() string {
 	if len(text) <= maxArgument {
 		return text
 	}
-	c := NewCapture(maxArgument/2-maxSlack, maxArgument/2-maxSlack)
+	c := capture.New(maxArgument/2-capture.MaxSlack, maxArgument/2-capture.MaxSlack)
 	_, _ = c.Write([]byte(text))
 	return string(c.Kept().Join("all of it is on standard input"))
 }

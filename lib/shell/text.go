@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/capture"
 	"pikuri/lib/visible"
 )
 
@@ -185,7 +186,7 @@ func (t *Text) Read(since int64, most int) (text []byte, first, next int64) {
 	text, first = t.from(since, most)
 	next = first + int64(len(text))
 	if next < t.size && t.fold != nil {
-		if cut := trimEnd(text, 0); len(cut) > 0 {
+		if cut := capture.TrimEnd(text, 0); len(cut) > 0 {
 			text, next = cut, first+int64(len(cut))
 		}
 	}
@@ -304,11 +305,11 @@ func (t *Text) Finish(r *Result, head, tail int) (next int64) {
 	}
 	begin, _ := t.from(0, head)
 	end, at := t.from(max(t.size-int64(tail), int64(len(begin))), tail)
-	begin = trimEnd(begin, slack(head))
-	cut := trimStart(end, slack(tail))
+	begin = capture.TrimEnd(begin, capture.Slack(head))
+	cut := capture.TrimStart(end, capture.Slack(tail))
 	at += int64(len(end) - len(cut))
 	r.Omitted = at - int64(len(begin))
-	r.Output = Kept{Head: begin, Tail: cut, Omitted: r.Omitted, Total: t.size}.Join("")
+	r.Output = capture.Kept{Head: begin, Tail: cut, Omitted: r.Omitted, Total: t.size}.Join("")
 	return int64(len(begin))
 }
 

@@ -1,4 +1,5 @@
-package shell
+// Package capture keeps the beginning and the end of an output, and cuts between lines.
+package capture
 
 import (
 	"bytes"
@@ -15,8 +16,8 @@ const (
 	DefaultTail = 15 * 1024
 )
 
-// maxSlack is how much less is kept so that a cut falls between two lines.
-const maxSlack = 1024
+// MaxSlack is how much less is kept so that a cut falls between two lines.
+const MaxSlack = 1024
 
 // Capture keeps the beginning and the end of the bytes written to it, in
 // constant memory. The zero value keeps nothing but the count.
@@ -28,8 +29,8 @@ type Capture struct {
 	total      int64
 }
 
-// NewCapture keeps the first head and the last tail bytes.
-func NewCapture(head, tail int) *Capture {
+// New returns a Capture that keeps the first head and the last tail bytes.
+func New(head, tail int) *Capture {
 	return &Capture{headSize: head, tailSize: tail}
 }
 
@@ -60,6 +61,14 @@ func (c *Capture) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// Skip counts n bytes that are missing. What follows them is kept in the end.
+func (c *Capture) Skip(n int64) {
+	if n > 0 {
+		c.total += n
+		c.headSize, c.tail, c.start = len(c.head), c.tail[:0], 0
+	}
+}
+
 // Kept is the kept part of a text: all of it, in Head, or its two ends.
 type Kept struct {
 	Head, Tail []byte
@@ -75,15 +84,16 @@ func (c *Capture) Kept() Kept {
 	if c.total <= int64(len(c.head)+len(tail)) {
 		return Kept{Head: append(append([]byte(nil), c.head...), tail...), Total: c.total}
 	}
-	head := trimEnd(c.head, slack(c.headSize))
-	tail = trimStart(tail, slack(c.tailSize))
+	head := TrimEnd(c.head, Slack(c.headSize))
+	tail = TrimStart(tail, Slack(c.tailSize))
 	return Kept{Head: head, Tail: tail, Omitted: c.total - int64(len(head)+len(tail)), Total: c.total}
 }
 
-func slack(size int) int { return min(maxSlack, size/8) }
+// Slack is how much shorter an end of that size may become, so that the cut falls between lines.
+func Slack(size int) int { return min(MaxSlack, size/8) }
 
-// trimEnd shortens head to the end of a line, or else of a character.
-func trimEnd(head []byte, slack int) []byte {
+// TrimEnd shortens head to the end of a line, or else of a character.
+func TrimEnd(head []byte, slack int) []byte {
 	from := max(0, len(head)-slack)
 	if i := bytes.LastIndexByte(head[from:], '\n'); i >= 0 {
 		return head[:from+i+1]
@@ -100,8 +110,8 @@ func trimEnd(head []byte, slack int) []byte {
 	return head
 }
 
-// trimStart shortens tail to the beginning of a line, or else of a character.
-func trimStart(tail []byte, slack int) []byte {
+// TrimStart shortens tail to the beginning of a line, or else of a character.
+func TrimStart(tail []byte, slack int) []byte {
 	if i := bytes.IndexByte(tail[:min(slack, len(tail))], '\n'); i >= 0 {
 		return tail[i+1:]
 	}

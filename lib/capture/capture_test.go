@@ -1,4 +1,4 @@
-package shell
+package capture
 
 import (
 	"bytes"
@@ -10,6 +10,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 )
+
+func TestSkip(t *testing.T) {
+	c := New(4, 4)
+	_, _ = c.Write([]byte("a\n"))
+	c.Skip(0)
+	_, _ = c.Write([]byte("b\nlost"))
+	c.Skip(7)
+	_, _ = c.Write([]byte("c\n"))
+	assert.Equal(t, "a\nb\n... [11 bytes omitted of 17 total] ...\nc\n", string(c.Kept().Join("")))
+}
 
 func TestCapture(t *testing.T) {
 	for _, test := range []struct {
@@ -29,7 +39,7 @@ func TestCapture(t *testing.T) {
 		{"characters cut in two", 4, 4, "abc→XX→xy", "abc\n... [8 bytes omitted of 13 total] ...\nxy", 8},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := NewCapture(test.head, test.tail)
+			c := New(test.head, test.tail)
 			n, err := c.Write([]byte(test.in))
 			assert.NoError(t, err)
 			assert.Equal(t, len(test.in), n)
@@ -49,7 +59,7 @@ func TestCaptureDoesNotDependOnTheSizeOfWrites(t *testing.T) {
 			in[i] = "ab\n\xe2\x86\x92"[random.IntN(6)]
 		}
 		head, tail := random.IntN(20), random.IntN(20)
-		whole, pieces := NewCapture(head, tail), NewCapture(head, tail)
+		whole, pieces := New(head, tail), New(head, tail)
 		whole.Write(in)
 		for rest := in; len(rest) > 0; {
 			n := 1 + random.IntN(len(rest))
@@ -64,7 +74,7 @@ func TestCaptureDoesNotDependOnTheSizeOfWrites(t *testing.T) {
 func TestCaptureKeepsWholeCharacters(t *testing.T) {
 	text := strings.Repeat("→", 100)
 	for size := range 12 {
-		c := NewCapture(size, size)
+		c := New(size, size)
 		c.Write([]byte(text))
 		assert.True(t, utf8.Valid(c.Kept().Join("")), size)
 		kept := bytes.Count(c.Kept().Join(""), []byte("→"))
