@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -158,7 +159,9 @@ func (s *session) describeFiles(f *sandboxflags.Fence, d *described, most int) s
 		text += ", as do those to " + listed(kept, most)
 	}
 	text += "."
-	if hidden := append(patterns(f.Rules.Deny), patterns(f.Rules.DenyRead)...); len(hidden) > 0 {
+	hidden := append(patterns(f.Rules.Deny), patterns(f.Rules.DenyRead)...)
+	hidden = slices.DeleteFunc(hidden, func(p string) bool { return slices.Contains(f.Plan.NotHidden, p) })
+	if len(hidden) > 0 {
 		text += " Hidden: " + listed(hidden, most) + "."
 	}
 	return text

@@ -31,6 +31,66 @@ func ruled(t *testing.T) *clitest.Box {
 	return b
 }
 
+// Where a rule covers a link, its target is hidden, under its own name too.
+func TestRulesCoverLinks(t *testing.T) {
+	b := ruled(t)
+	b.Write(t, b.Home+"/over/k", "secret\n")
+	for link, target := range map[string]string{
+		"prod.env": "chain", "chain": "conf/app.toml", "secrets": "src/deep", "src/deep/in": "x.key", "up": ".", "out": "/etc/hostname",
+		"gone": "build/missing", "over": b.Home + "/over/k", "bin": "/usr/bin", "dangling": "/nonesuch",
+	} {
+		require.NoError(t, os.Symlink(target, filepath.Join(b.Project, link)))
+	}
+	for _, test := range []struct {
+		name    string
+		options []string
+		script  string
+		want    string
+	}{
+		{"link to a file, by another link", []string{"--deny", "prod.env"}, "cat prod.env || echo no; cat conf/app.toml || echo no; cat conf/db.toml", "no\nno\nconf\n"},
+		{"unread", []string{"--deny-read", "prod.env"}, "cat prod.env || echo no; echo x >>conf/app.toml || echo no", "no\nno\n"},
+		{"link to a directory", []string{"--deny", "secrets/"}, "cat secrets/x.key || echo no; ls -A src/deep | wc -l; cat src/main.c", "no\n0\nmain\n"},
+		{"name behind a link", []string{"--deny", "secrets/x.key"}, "cat secrets/x.key || echo no; cat src/deep/x.key || echo no", "no\nno\n"},
+		{"names anywhere", []string{"--deny", "**/secrets"}, "cat src/deep/x.key || echo no", "no\n"},
+		{"target that another rule lies in", []string{"--deny", "secrets", "--deny", "src/deep/x.key", "--allow-write", "{src/deep,build}/**"}, "cat src/deep/x.key || echo no; touch src/deep/n || echo no", "no\nno\n"},
+		{"target in another root", []string{"--writable", b.Home + "/over", "--deny", "over"}, "cat over || echo no; cat " + b.Home + "/over/k || echo no", "no\nno\n"},
+		{"target in an overlay", []string{"--overlay", b.Home + "/over", "--deny", "over"}, "cat over || echo no; cat " + b.Home + "/over/k || echo no", "no\nno\n"},
+		{"target cannot be renamed away", []string{"--deny", "secrets/x.key"}, "mv src/deep d || echo no; mv src s || echo no", "no\nno\n"},
+		{"dangling", []string{"--deny", "dangling"}, "echo yes", "yes\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := b.Run(t, "pk-bwrap", append(test.options, "--", "sh", "-c", "("+test.script+") 2>/dev/null")...)
+			assert.Equal(t, clitest.Outcome{Stdout: test.want}, got)
+		})
+	}
+
+	// The link is there for the next command too, and nothing appears behind it.
+	got := b.Run(t, "pk-bwrap", "--deny", "prod.env", "--deny", "gone", "--", "sh", "-c", "rm chain; ln -s conf/db.toml chain; echo x >gone")
+	assert.Contains(t, got.Stderr, b.Project+"/chain")
+	target, err := os.Readlink(b.Project + "/chain")
+	assert.NoError(t, err)
+	assert.Equal(t, "conf/app.toml", target)
+	assert.NoFileExists(t, b.Project+"/build/missing")
+
+	got = b.Run(t, "pk-bwrap", "--deny", "up", "--", "true")
+	assert.Equal(t, 125, got.Status)
+	assert.Contains(t, got.Stderr, `it covers the link "`+b.Project+`/up", which leads to "`+b.Project+`", a root`)
+	for _, rule := range []string{"bin", "secrets/*"} {
+		got = b.Run(t, "pk-bwrap", "--deny", rule, "--", "true")
+		assert.Equal(t, 0, got.Status)
+		assert.Contains(t, got.Stderr, `pk-bwrap: warning: --deny "`+rule+`" does not hide what the link "`)
+	}
+	assert.Contains(t, b.Run(t, "pk-bash", "--describe", "--deny", "bin", "--deny", "prod.env").Stdout, "Hidden: prod.env.")
+	assert.Empty(t, b.Run(t, "pk-bwrap", "--deny", "**/*.pem", "--", "true").Stderr)
+
+	if os.Getuid() != 0 { // a directory that a command has closed, and can open up again
+		require.NoError(t, os.Chmod(b.Project+"/conf", 0))
+		got = b.Run(t, "pk-bwrap", "--deny", "prod.env", "--", "sh", "-c", "chmod 755 conf; cat conf/app.toml")
+		assert.NotContains(t, got.Stdout, "conf")
+		require.NoError(t, os.Chmod(b.Project+"/conf", 0o755))
+	}
+}
+
 func TestRulesAreMasks(t *testing.T) {
 	b := ruled(t)
 	b.Write(t, b.Home+"/over/deep/.env", "secret\n")

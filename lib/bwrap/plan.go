@@ -91,6 +91,7 @@ type Plan struct {
 	Session     *Session // the session of the overlays; nil: each overlay is the command's own
 	Terminal    bool     // the sandbox has a terminal of its own
 	Warnings    []string
+	NotHidden   []string // patterns that deny and do not hide all that they cover: it is shown behind a link
 
 	tops  []int             // by mount: the mount in whose tree it is held, itself if in none
 	table []mountinfo.Mount // of this process; nil until it is read

@@ -23,8 +23,8 @@ const (
 )
 
 // applyRules turns the rules of the workspace into mounts. A rule is about names; here it
-// applies to the files that have such a name when the sandbox starts. Symbolic links are
-// left alone: their targets have names of their own.
+// applies to the files that have such a name when the sandbox starts. A symbolic link cannot
+// be a mount point: where a rule that denies covers one, its target is hidden.
 func (b *builder) applyRules() error {
 	n := &ruleWalk{
 		builder: b,
@@ -40,10 +40,29 @@ func (b *builder) applyRules() error {
 			roots = append(roots, confine.Root{Path: dir, Dir: true})
 		}
 	}
+	before := slices.Clone(b.plan.Mounts)
+	if err := n.walkAll(roots); err != nil {
+		return err
+	}
+	if err := n.follow(roots); err != nil {
+		return err
+	}
+	if len(n.behind) > 0 { // once more: what the targets hold needs no mounts
+		b.plan.Mounts, n.names, n.places, n.used = before, 0, 0, nil
+		if err := n.walkAll(roots); err != nil {
+			return err
+		}
+	}
+	n.warnUnused()
+	b.watchLiterals()
+	return nil
+}
+
+func (n *ruleWalk) walkAll(roots []confine.Root) error {
 	for _, root := range roots {
-		n.top, n.holes = root.Path, root.Writable && len(n.allow) > 0 && root.Path != b.Tmp
+		n.top, n.holes = root.Path, root.Writable && len(n.allow) > 0 && root.Path != n.Tmp
 		if n.holes {
-			b.makeReadOnly(root.Path)
+			n.makeReadOnly(root.Path)
 		}
 		if !root.Dir {
 			if rule := covering(n.deny, filepath.Base(root.Path)); rule != nil {
@@ -55,8 +74,6 @@ func (b *builder) applyRules() error {
 			return err
 		}
 	}
-	n.warnUnused()
-	b.watchLiterals()
 	return nil
 }
 
@@ -70,6 +87,10 @@ type ruleWalk struct {
 	names  int    // compared so far
 	places int    // mounted so far
 	used   []*pattern.Pattern
+
+	links   []coveredLink
+	behind  map[string]rule // the targets of links in the roots, which the rules hide
+	leading map[string]bool // the directories above these
 }
 
 // makeReadOnly makes a root read-only.
@@ -84,7 +105,7 @@ func (b *builder) makeReadOnly(root string) {
 // walk visits the entries of a directory of the root. open tells that all of it is
 // writable already.
 func (n *ruleWalk) walk(below string, open bool) error {
-	if rule := covering(n.deny, below); rule != nil {
+	if rule := n.covering(below); rule != nil {
 		return n.coversRoot(*rule)
 	}
 	if below == "." {
@@ -138,7 +159,7 @@ func (n *ruleWalk) denied(below string) (*rule, error) {
 	}
 	for _, e := range entries {
 		name := filepath.Join(below, e.Name())
-		rule := covering(n.deny, name)
+		rule := n.covering(name)
 		if n.names++; n.names > maxNames {
 			return nil, n.failed(below, fmt.Errorf("there are more than %d names to look at", maxNames))
 		}
@@ -170,9 +191,10 @@ func owned(path string) bool {
 
 func (n *ruleWalk) entry(below string, e fs.DirEntry, open bool) error {
 	if e.Type()&os.ModeSymlink != 0 {
+		n.noteLink(below)
 		return nil
 	}
-	if rule := covering(n.deny, below); rule != nil {
+	if rule := n.covering(below); rule != nil {
 		return n.mask(below, e.IsDir(), *rule)
 	}
 	if rule := n.opens(below, e.IsDir()); n.holes && !open && rule != nil {
@@ -193,7 +215,15 @@ func (n *ruleWalk) promising(below string, open bool) bool {
 	if n.holes && !open {
 		rules = append(slices.Clone(rules), n.allow...)
 	}
-	return slices.ContainsFunc(rules, func(r rule) bool { return r.Pattern.MayMatchBelow(below) })
+	return n.leading[filepath.Join(n.top, below)] || slices.ContainsFunc(rules, func(r rule) bool { return r.Pattern.MayMatchBelow(below) })
+}
+
+// covering returns the rule that denies below, or that covers a link to it.
+func (n *ruleWalk) covering(below string) *rule {
+	if r, ok := n.behind[filepath.Join(n.top, below)]; ok {
+		return &r
+	}
+	return covering(n.deny, below)
 }
 
 func covering(rules []rule, below string) *rule {
@@ -277,6 +307,10 @@ func (n *ruleWalk) count(r rule) error {
 	if n.places++; n.places <= maxPlaces {
 		return nil
 	}
+	return n.tooMany(r)
+}
+
+func (n *ruleWalk) tooMany(r rule) error {
 	return &Refusal{
 		Reason: fmt.Sprintf("cannot hold to %s: it bears on more than %d places", r.String(), maxPlaces),
 		Advice: "name the directories rather than what is in them",
@@ -323,12 +357,13 @@ func (b *builder) watchLiterals() {
 type rule struct {
 	option string
 	confine.Rule
+	link string // that the rule covers, and that leads to what is hidden; or ""
 }
 
 func rules(option string, given []confine.Rule) []rule {
 	named := make([]rule, 0, len(given))
 	for _, r := range given {
-		named = append(named, rule{option, r})
+		named = append(named, rule{option: option, Rule: r})
 	}
 	return named
 }
@@ -337,6 +372,9 @@ func (r rule) String() string {
 	text := fmt.Sprintf("%s %q", r.option, r.Pattern)
 	if r.Source != "" {
 		text += " of policy " + r.Source
+	}
+	if r.link != "" {
+		text += fmt.Sprintf(", by way of %q", r.link)
 	}
 	return text
 }
