@@ -38,7 +38,9 @@ func IsOption(path string) bool { return strings.HasPrefix(path, "-") }
 
 // IsWritten reports whether git may write through a link of this name: git-format-patch(1), and
 // git-mergetool(1) into a directory.
-func IsWritten(name string) bool { return patchName.MatchString(name) || strings.HasSuffix(name, ".orig") }
+func IsWritten(name string) bool {
+	return patchName.MatchString(name) || strings.HasSuffix(name, ".orig")
+}
 
 var patchName = regexp.MustCompile(`^(v[^/]*-)?\d{4,}-`)
 
