@@ -466,6 +466,10 @@ func TestTerminalWithoutASessionGoes(t *testing.T) {
 		if row.keys == "" {
 			require.NoError(t, user.Close())
 		} else {
+			until(t, func() bool { // relayed: before, it is the terminal that takes them
+				modes, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+				return err == nil && modes.Lflag&unix.ISIG == 0
+			})
 			_, err := user.WriteString(row.keys)
 			require.NoError(t, err)
 		}

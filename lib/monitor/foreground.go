@@ -108,11 +108,16 @@ func (f *Foreground) Terminal(apart bool) setup.Terminal {
 	}
 	if list = f.terminal.Streams; len(list) > 0 {
 		caller := numberOf(f.streams[list[0]])
-		f.terminal.Modes, _ = unix.IoctlGetTermios(caller, unix.TCGETS)
-		f.terminal.Size, _ = unix.IoctlGetWinsize(caller, unix.TIOCGWINSZ)
-		ours := !background && f.saved[list[0]].modes != nil
-		if !ours && f.terminal.Modes != nil {
-			takeLines(f.terminal.Modes)
+		if size, err := unix.IoctlGetWinsize(caller, unix.TIOCGWINSZ); err == nil {
+			f.terminal.Size = size
+		}
+		modes, err := unix.IoctlGetTermios(caller, unix.TCGETS)
+		if err != nil { // it has gone
+			return f.terminal
+		}
+		f.terminal.Modes = modes
+		if ours := !background && f.saved[list[0]].modes != nil; !ours {
+			takeLines(modes)
 		}
 	}
 	return f.terminal
@@ -338,8 +343,8 @@ func saveStream(f *os.File) savedStream {
 	}
 	lock, ours := claim(s.fd)
 	defer unix.Close(lock)
-	if ours {
-		s.modes, _ = unix.IoctlGetTermios(s.fd, unix.TCGETS)
+	if modes, err := unix.IoctlGetTermios(s.fd, unix.TCGETS); ours && err == nil {
+		s.modes = modes
 		s.alone, _ = unix.IoctlGetInt(s.fd, unix.TIOCGEXCL)
 	}
 	return s

@@ -78,9 +78,13 @@ func newScreen(s *Sandbox, streams [3]*os.File, first *unix.Termios, suspend, id
 // adopt gives the sandbox's terminal the modes of the caller's if they are others than at the beginning, and the
 // command has set none.
 func (c *screen) adopt() {
-	c.modes, _ = unix.IoctlGetTermios(c.in, unix.TCGETS)
+	modes, err := unix.IoctlGetTermios(c.in, unix.TCGETS)
+	if err != nil {
+		return
+	}
+	c.modes = modes
 	now, err := unix.IoctlGetTermios(c.master, unix.TCGETS)
-	if c.modes != nil && c.first != nil && err == nil && *c.modes != *c.first && *now == *c.first {
+	if c.first != nil && err == nil && *c.modes != *c.first && *now == *c.first {
 		_ = unix.IoctlSetTermios(c.master, unix.TCSETS, c.modes)
 	}
 }
