@@ -455,7 +455,7 @@ func TestTerminalWithoutASessionGoes(t *testing.T) {
 	}{
 		{"stty -icanon; touch begun; head -c 1", "", unix.SIGHUP},
 		{`trap "" HUP; touch begun; cat; cat`, "", 0},
-		{"touch begun; sleep 1000", "\x1a\x03", unix.SIGINT},
+		{`exec perl -e 'open(F, ">begun"); sleep'`, "\x1a\x03", unix.SIGINT},
 	} {
 		b := clitest.NewBox(t)
 		user, tty := clitest.Terminal(t)

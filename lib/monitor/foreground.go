@@ -33,6 +33,7 @@ type Foreground struct {
 	listens  chan struct{} // closed when it does
 	screen   *screen       // the command has a terminal of its own; or nil
 	terminal setup.Terminal
+	free     bool // no session has the caller's terminal: a program holds its other side
 	sent     syscall.Signal
 
 	stopping sync.Mutex // held while this process and the command are stopped
@@ -108,6 +109,7 @@ func (f *Foreground) Terminal(apart bool) setup.Terminal {
 	}
 	if list = f.terminal.Streams; len(list) > 0 {
 		caller := numberOf(f.streams[list[0]])
+		f.free = list[0] == 0 && isFree(caller)
 		if size, err := unix.IoctlGetWinsize(caller, unix.TIOCGWINSZ); err == nil {
 			f.terminal.Size = size
 		}
@@ -143,7 +145,7 @@ func isTerminalFD(fd int) bool {
 func (f *Foreground) Run(s *Sandbox) (status int, death syscall.Signal, ran bool) {
 	<-f.listens // then no change of the terminal is missed
 	if s.master != nil {
-		f.screen = newScreen(s, f.streams, f.terminal.Modes, func() { f.suspend(s, true) }, func() { f.follow(s) })
+		f.screen = newScreen(s, f, func() { f.suspend(s, true) }, func() { f.follow(s) })
 		defer func() { f.screen.close(f.signals, f.sent) }() // here, while the sandbox's terminal is open
 	}
 	for {

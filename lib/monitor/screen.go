@@ -19,7 +19,7 @@ type screen struct {
 	sandbox   *Sandbox
 	master    int
 	in, out   int  // the caller's terminal; -1 for none
-	free      bool // no session has the caller's terminal: a program holds its other side
+	free      bool // as in Foreground
 	modes     *unix.Termios
 	first     *unix.Termios // of the sandbox's terminal
 	onSuspend func()
@@ -40,8 +40,8 @@ type screen struct {
 // newScreen begins to relay. suspend is called when the caller types the key that
 // suspends, and no shell in the sandbox is there to take it; idle from time to time, and soon
 // after input or output: before a command stops itself, it reads a key, or leaves the terminal as it was.
-func newScreen(s *Sandbox, streams [3]*os.File, first *unix.Termios, suspend, idle func()) *screen {
-	c := &screen{sandbox: s, master: int(s.master.Fd()), in: -1, out: -1, first: first, onSuspend: suspend, done: make(chan struct{})}
+func newScreen(s *Sandbox, f *Foreground, suspend, idle func()) *screen {
+	c := &screen{sandbox: s, master: int(s.master.Fd()), in: -1, out: -1, free: f.free, first: f.terminal.Modes, onSuspend: suspend, done: make(chan struct{})}
 	c.idle = time.AfterFunc(time.Hour, func() {
 		select {
 		case <-c.done:
@@ -51,17 +51,13 @@ func newScreen(s *Sandbox, streams [3]*os.File, first *unix.Termios, suspend, id
 		idle()
 		c.idle.Reset(nextLook << min(c.looks.Add(1), doublings))
 	})
-	for fd, f := range streams {
-		if f == nil || !isTerminal(f) {
-			continue
-		}
+	for _, fd := range f.terminal.Streams {
 		if fd == 0 {
-			c.in = numberOf(f)
+			c.in = numberOf(f.streams[fd])
 		} else if c.out < 0 {
-			c.out = numberOf(f)
+			c.out = numberOf(f.streams[fd])
 		}
 	}
-	c.free = c.in >= 0 && isFree(c.in)
 	c.resize()
 	if unix.Pipe2(c.wake[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
 		c.in = -1
