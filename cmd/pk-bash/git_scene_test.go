@@ -393,6 +393,11 @@ func TestLinksThatAreTracked(t *testing.T) {
 		assert.Empty(t, g.host(t, g.Project, "git status --short"), command)
 	}
 	g := newGround(t, b, template)
+	g.host(t, g.Project, base)
+	g.fence(t, "git init -q s; git -C s commit -q --allow-empty -m s; git add s 2>/dev/null; rm -r d; ln -s .agents d; git add d; git commit -qm two") // a submodule lands with it
+	assert.Equal(t, "two\n", g.host(t, g.Project, "git log -1 --format=%s"))
+
+	g = newGround(t, b, template)
 	g.host(t, g.Project, "mkdir ../victim; echo precious >../victim/f")
 	g.fence(t, "ln -s ../victim u")
 	got := g.Run(t, "pk-bash", "-y", "--raw", "--", `git update-index --add --cacheinfo 100644,$(echo x | git hash-object -w --stdin),u/f; git commit -qm x`)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -244,7 +245,7 @@ func (r *Run) End() ([]Inert, error) {
 	}
 	defer unlock()
 	err = r.note.Chmod(0o600) // after Keep
-	done, serr := sweepDue(r.state, r.note.Name(), r.List)
+	done, serr := r.sweep(unlock)
 	return done, errors.Join(err, overlapping(serr, r.List.root), r.moved(), r.note.Close(), r.own.Close(), r.root.Close())
 }
 
@@ -275,8 +276,26 @@ func (r *Run) Keep() ([]Inert, error) {
 	if err := r.note.Chmod(keptMode); err != nil {
 		return nil, err
 	}
-	done, err := sweepDue(r.state, r.note.Name(), r.List)
+	done, err := r.sweep(unlock)
 	return done, overlapping(err, r.List.root)
+}
+
+// sweep is sweepDue, twice if something has to land. unlock ends the lock meanwhile, and may be called again.
+func (r *Run) sweep(unlock func()) ([]Inert, error) {
+	done, err := sweepDue(r.state, r.note.Name(), r.List)
+	if !errors.Is(err, errLandFirst) {
+		return done, err
+	}
+	unlock()
+	r.List.Land()
+	r.List.Land = nil
+	again, err := lock(r.state)
+	if err != nil {
+		return done, err
+	}
+	defer again()
+	more, err := sweepDue(r.state, r.note.Name(), r.List)
+	return append(done, more...), err
 }
 
 // keptMode is the mode of the note of a command that has ended and left processes.
@@ -303,7 +322,7 @@ func lock(state string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot %w", &os.PathError{Op: "lock", Path: state, Err: err})
 	}
-	return func() { unix.Close(fd) }, nil
+	return sync.OnceFunc(func() { unix.Close(fd) }), nil
 }
 
 // Hold keeps commands from beginning until unlock, and tells whether one runs in a tree that overlaps

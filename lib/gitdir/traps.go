@@ -44,13 +44,14 @@ func IsWritten(name string) bool {
 
 var patchName = regexp.MustCompile(`^(v[^/]*-)?\d{4,}-`)
 
-// judgeSuspects finds the traps. The work of the command lands before, as what it has checked out is none.
+// errLandFirst asks for another sweep once the work of the command has landed: what it has checked out is no trap.
+// That must not wait for the lock of the state directory.
+var errLandFirst = errors.New("internal error: the command's work has to land first")
+
+// judgeSuspects finds the traps.
 func (w *walker) judgeSuspects() error {
 	if len(w.suspects) == 0 {
 		return nil
-	}
-	if w.Land != nil {
-		w.Land()
 	}
 	repos, _, err := find(w.root, w.List)
 	if err != nil {
@@ -70,6 +71,9 @@ func (w *walker) judgeSuspects() error {
 			read[gitDir] = indexesOf(gitDir)
 		}
 		if rel, err := filepath.Rel(top, at); err == nil && w.isTrap(s, rel, read[gitDir]) {
+			if w.Land != nil {
+				return errLandFirst
+			}
 			w.made = append(w.made, s.spot)
 		}
 	}
