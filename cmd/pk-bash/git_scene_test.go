@@ -381,7 +381,7 @@ func TestNamesThatAShellRuns(t *testing.T) {
 	assert.Equal(t, "origin\nhttps://host.example/x.git\norigin/main\n", g.host(t, g.Project, "git remote; git remote get-url origin; git rev-parse --abbrev-ref @{u}"))
 }
 
-// What a command has checked out or committed is no trap, and no path behind a link becomes tracked.
+// Links that a command has checked out or committed are no traps, and no path behind a link becomes tracked.
 func TestLinksThatAreTracked(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	const base = `mkdir .agents d; echo r >.agents/r; echo c >c; echo d >d/d; git add .; git commit -qm x; git checkout -qb l; ln -sf .agents/r c; rm -r d; ln -s .agents d; echo x >./-x; git add .; git commit -qm l; git checkout -q main`

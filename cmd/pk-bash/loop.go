@@ -32,8 +32,8 @@ type incoming struct {
 	err  error
 }
 
-// beginLoop makes the session of a loop that joins none, and finds out before the first
-// request what keeps commands from being run here: it runs one that does nothing.
+// beginLoop makes the session of a loop that joins none. Before the first request it runs a command
+// that does nothing: if that is refused, all would be.
 func (s *session) beginLoop() error {
 	t := s.newTurn(shell.Request{Command: ":", Timeout: &s.timeout})
 	t.signals = s.signals

@@ -862,7 +862,7 @@ func TestInputThatIsAFile(t *testing.T) {
 		assert.Equal(t, os.FileMode(0o644), st.Mode())
 	}
 
-	// The caller, who has read on meanwhile, does not go back.
+	// If the caller has read on meanwhile, the offset does not go back.
 	in, err := os.Open(list)
 	require.NoError(t, err)
 	defer in.Close()

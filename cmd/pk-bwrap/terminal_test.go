@@ -442,8 +442,8 @@ func TestTerminalWithoutASession(t *testing.T) {
 	}
 }
 
-// When that program ends, so does the command, which may await a key, or what it reads if it ignores the signal. A key's
-// signal is for the command alone.
+// When that program ends, SIGHUP ends the command, or each line that it reads if it ignores the signal. The signal of a
+// key is for the command alone.
 func TestTerminalWithoutASessionGoes(t *testing.T) {
 	notIgnored(t)
 	others := make(chan os.Signal, 1)

@@ -69,7 +69,7 @@ func (w *work) within(where string, mode confine.Mode) (*operand, error) {
 	return &operand{Workspace: ws, path: below, root: root.Path}, nil
 }
 
-// reached returns what a path leads to, nil if that cannot be read. Nothing is logged.
+// reached returns the file to which a path leads, nil if it cannot be read. Nothing is logged.
 func (w *work) reached(typed string) *operand {
 	where, err := w.confined.Lookup(typed, toRead)
 	if err != nil {

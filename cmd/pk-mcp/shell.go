@@ -259,14 +259,18 @@ func (s *server) readOn(ctx context.Context, c *child, first fields, before stri
 		all.Skip(r.OmittedBytes)
 		_, _ = io.WriteString(all, r.Output)
 		if !r.More {
-			kept := all.Kept()
-			r.Output, r.OmittedBytes = string(kept.Join("")), kept.Omitted
-			return r, nil
+			return r.with(all), nil
 		}
 		next = fields{"op": "read", "job": first["job"]}
 	}
+	return (&result{Outcome: running}).with(all), nil
+}
+
+// with gives a result the output that was read.
+func (r *result) with(all *capture.Capture) *result {
 	kept := all.Kept()
-	return &result{Outcome: running, Output: string(kept.Join("")), OmittedBytes: kept.Omitted}, nil
+	r.Output, r.OmittedBytes = string(kept.Join("")), kept.Omitted
+	return r
 }
 
 // progress sends progress messages, if the client has asked for them.

@@ -20,7 +20,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -34,6 +33,7 @@ import (
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/hostrule"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/lazy"
 	"pikuri/lib/internal/shellword"
 	"pikuri/lib/mountinfo"
 	"pikuri/lib/pattern"
@@ -214,26 +214,20 @@ func (c Command) search() *search {
 
 // Messages in which programs complain of a path or a host.
 var (
-	complains = lazy(`(?i:not a git|no such|not found|cannot|can't|couldn.t|could not|unable|fail|error|denied|not permitted|read-only|exist|missing|invalid|busy|resolve|unreachable)|\bE[A-Z]{4,}\b`)
-	readOnly  = lazy(`(?i)read-only file ?system|\bEROFS\b`)
-	busy      = lazy(`(?i)resource busy|\bEBUSY\b`)
-	creates   = lazy(`(?i)creat|touch|writ|\bsav`)
-	missing   = lazy(`(?i)no such file|not found|\bENOENT\b`)
-	device    = lazy(`(?i)(?:special file|mknod).*operation not permitted`)
-	noFile    = lazy(`(?i)no such file|\bENOENT\b`)
-	other     = lazy(`(?i)permission denied|already exists|is a directory|not empty|connection refused|in use|timed out|\b(?:EACCES|EEXIST|EISDIR|ENOTEMPTY|ECONNREFUSED|EADDRINUSE)\b`)
-	noNetwork = lazy(`(?i)resolve host|resolve hostname|failure resolving|name resolution|name or service not known|no such host|network is unreachable|\b(?:ENOTFOUND|EAI_AGAIN|ENETUNREACH)\b|failed to resolve`) // not "FileNotFoundError"
-	connects  = lazy(`(?i)failed to connect to (\S+) port [0-9]`)                                                                                                                                                   // curl does not say why
-	hostName  = lazy(`(?i)(?:host|hostname|address(?: for)?|ENOTFOUND|EAI_AGAIN|lookup|resolve|resolving)[\s:'"‘(]+([a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+)`)
-	quoted    = lazy("(?:^|[\\s(\\[:=,])(?:['\"`]([^'\"`]+)['\"`]|[‘“]([^’”]+)[’”])")
-	number    = lazy(`^[0-9]+$`)
+	complains = lazy.Regexp(`(?i:not a git|no such|not found|cannot|can't|couldn.t|could not|unable|fail|error|denied|not permitted|read-only|exist|missing|invalid|busy|resolve|unreachable)|\bE[A-Z]{4,}\b`)
+	readOnly  = lazy.Regexp(`(?i)read-only file ?system|\bEROFS\b`)
+	busy      = lazy.Regexp(`(?i)resource busy|\bEBUSY\b`)
+	creates   = lazy.Regexp(`(?i)creat|touch|writ|\bsav`)
+	missing   = lazy.Regexp(`(?i)no such file|not found|\bENOENT\b`)
+	device    = lazy.Regexp(`(?i)(?:special file|mknod).*operation not permitted`)
+	noFile    = lazy.Regexp(`(?i)no such file|\bENOENT\b`)
+	other     = lazy.Regexp(`(?i)permission denied|already exists|is a directory|not empty|connection refused|in use|timed out|\b(?:EACCES|EEXIST|EISDIR|ENOTEMPTY|ECONNREFUSED|EADDRINUSE)\b`)
+	noNetwork = lazy.Regexp(`(?i)resolve host|resolve hostname|failure resolving|name resolution|name or service not known|no such host|network is unreachable|\b(?:ENOTFOUND|EAI_AGAIN|ENETUNREACH)\b|failed to resolve`) // not "FileNotFoundError"
+	connects  = lazy.Regexp(`(?i)failed to connect to (\S+) port [0-9]`)                                                                                                                                                   // curl does not say why
+	hostName  = lazy.Regexp(`(?i)(?:host|hostname|address(?: for)?|ENOTFOUND|EAI_AGAIN|lookup|resolve|resolving)[\s:'"‘(]+([a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+)`)
+	quoted    = lazy.Regexp("(?:^|[\\s(\\[:=,])(?:['\"`]([^'\"`]+)['\"`]|[‘“]([^’”]+)[’”])")
+	number    = lazy.Regexp(`^[0-9]+$`)
 )
-
-// lazy compiles a regular expression at its first use: few commands of those that link
-// this package need one.
-func lazy(expr string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
-}
 
 // line looks at the words of one line.
 func (s *search) line(line string) {

@@ -7,6 +7,7 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/lazy"
 	"pikuri/lib/trace"
 )
 
@@ -21,9 +22,9 @@ type where struct {
 const operand = `('[^']*'|"[^"$\x60\\]*"|~?[\w./@%+,:-]+)`
 
 var (
-	cdFirst  = lazy(`^\s*cd\s+` + operand + `[ \t]*(?:&&|;|\n|$)`)
-	moves    = lazy(`(?:(?:^|[^\w./-])(?:cd|pushd|popd)(?:[ \t]+|[^\w./-]|$)|(?:^|[^\w-])-C\s*|--(?:directory|chdir|cwd)[=\s]\s*|npm\s[^\n;&|]*--prefix[=\s]\s*|\b(?:f?chdir|execdir|cwd)\b)` + operand + `?`)
-	hasMoved = lazy(`\bcd: |Entering directory`)
+	cdFirst  = lazy.Regexp(`^\s*cd\s+` + operand + `[ \t]*(?:&&|;|\n|$)`)
+	moves    = lazy.Regexp(`(?:(?:^|[^\w./-])(?:cd|pushd|popd)(?:[ \t]+|[^\w./-]|$)|(?:^|[^\w-])-C\s*|--(?:directory|chdir|cwd)[=\s]\s*|npm\s[^\n;&|]*--prefix[=\s]\s*|\b(?:f?chdir|execdir|cwd)\b)` + operand + `?`)
+	hasMoved = lazy.Regexp(`\bcd: |Entering directory`)
 )
 
 // where follows a cd at the beginning of the text. After any other change of the working

@@ -64,7 +64,7 @@ var secretStarts = append(words(`ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gld
 	shpat_ shpca_ shppa_ shpss_ ATATT3 ATCTT3 ATBB lin_api_ lin_oauth_ tskey- figd_ ops_eyJ AGE-SECRET-KEY- sntrys_ sntryu_
 	pscale_tkn_ pscale_pw_ dp.st. dp.pt. pul- PMAK- NRAK- ntn_`), "Bearer ", "Basic ", "FlyV1 ")
 
-// webhooks are addresses that let everybody write who knows the rest of them.
+// webhooks begin addresses whose rest is a secret.
 var webhooks = words(`hooks.slack.com/services/ hooks.slack.com/workflows/ hooks.slack.com/triggers/ discord.com/api/webhooks/
 	discordapp.com/api/webhooks/ webhook.office.com/webhookb2/ api.telegram.org/bot`)
 
@@ -75,7 +75,7 @@ var (
 	passwordFields = words(`password passwd passphrase pwd`)
 )
 
-// Least lengths of a secret, without what marks it: a shorter one is a placeholder, or a word.
+// Least lengths of a secret, without its mark: a shorter one is a placeholder, or a word.
 const (
 	leastToken    = 20
 	leastField    = 8

@@ -47,7 +47,7 @@ func (b *builder) applyRules() error {
 	if err := n.follow(roots); err != nil {
 		return err
 	}
-	if len(n.behind) > 0 { // once more: what the targets hold needs no mounts
+	if len(n.behind) > 0 { // once more: the files in the targets need no mounts
 		b.plan.Mounts, n.names, n.places, n.used = before, 0, 0, nil
 		if err := n.walkAll(roots); err != nil {
 			return err
@@ -357,7 +357,7 @@ func (b *builder) watchLiterals() {
 type rule struct {
 	option string
 	confine.Rule
-	link string // that the rule covers, and that leads to what is hidden; or ""
+	link string // covered by the rule, and leads to the hidden file; or ""
 }
 
 func rules(option string, given []confine.Rule) []rule {

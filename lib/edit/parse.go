@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"pikuri/lib/internal/lazy"
 )
 
 // Action is the kind of a Change.
@@ -103,42 +104,42 @@ func (r *reader) begins(l string, around place) bool {
 	git := strings.HasPrefix(l, "diff --git ")
 	plain := strings.HasPrefix(l, "--- ") && strings.HasPrefix(r.ahead(1), "+++ ")
 	if around == message {
-		return git && gitHeader.MatchString(r.ahead(1)) || plain && strings.HasPrefix(r.ahead(2), "@@ -")
+		return git && gitHeader().MatchString(r.ahead(1)) || plain && strings.HasPrefix(r.ahead(2), "@@ -")
 	}
 	return git || plain ||
 		strings.TrimRight(l, " \t") == beginPatch // an indented one is in the message of a commit
 }
 
 var (
-	gitHeader  = regexp.MustCompile(`^(old mode|new mode|new file mode|deleted file mode|index|similarity index|dissimilarity index|rename from|rename to|copy from|copy to|---) `)
-	fileChange = regexp.MustCompile(`^(\*\*\* (Add|Update|Delete) File: |Binary files .* differ$|GIT binary patch$|Submodule .*[0-9a-f]{7})`)
-	mailBegins = regexp.MustCompile(`^From [0-9a-f]{40,64} `)
-	commit     = regexp.MustCompile(`^commit [0-9a-f]{7,64}( |$)`)
-	fence      = regexp.MustCompile("^\\s*(```|~~~)")
+	gitHeader  = lazy.Regexp(`^(old mode|new mode|new file mode|deleted file mode|index|similarity index|dissimilarity index|rename from|rename to|copy from|copy to|---) `)
+	fileChange = lazy.Regexp(`^(\*\*\* (Add|Update|Delete) File: |Binary files .* differ$|GIT binary patch$|Submodule .*[0-9a-f]{7})`)
+	mailBegins = lazy.Regexp(`^From [0-9a-f]{40,64} `)
+	commit     = lazy.Regexp(`^commit [0-9a-f]{7,64}( |$)`)
+	fence      = lazy.Regexp("^\\s*(```|~~~)")
 
 	// others is text behind a change: by diff, svn, hg, pk-fs edit, git log --oneline, and a shell's.
-	others = regexp.MustCompile(`^(\s*$|diff |Index: |Only in |#|={20}|sha256 [0-9a-f]{64}$|[0-9a-f]{7,64} |EOF$)`)
+	others = lazy.Regexp(`^(\s*$|diff |Index: |Only in |#|={20}|sha256 [0-9a-f]{64}$|[0-9a-f]{7,64} |EOF$)`)
 )
 
 // text passes over a line that is part of no change. Behind a change it refuses a line
 // that may be a part of it: nothing of a patch is dropped.
 func (r *reader) text(l string, around *place) error {
 	switch {
-	case mailBegins.MatchString(l):
+	case mailBegins().MatchString(l):
 		*around = message
 	case *around == message && l == "---":
 		*around = atTop
 	case *around == message:
 	case strings.HasPrefix(l, "@@ -"):
 		return r.failed("a hunk has no file: lines with --- and +++ are missing")
-	case fileChange.MatchString(l):
+	case fileChange().MatchString(l):
 		return r.failed("%q belongs to no file: a header that git writes, or *** Begin Patch, is missing", l)
-	case *around == atTop, others.MatchString(l):
-	case commit.MatchString(l):
+	case *around == atTop, others().MatchString(l):
+	case commit().MatchString(l):
 		*around = atTop
-	case fence.MatchString(l), l == "-- " && isWord(r.ahead(1)):
+	case fence().MatchString(l), l == "-- " && isWord(r.ahead(1)):
 		*around = ending
-	case *around == ending && isWord(l) && !gitHeader.MatchString(l):
+	case *around == ending && isWord(l) && !gitHeader().MatchString(l):
 	default:
 		return r.failed("%q belongs to no hunk: count the lines in the header of the hunk before it anew, or remove the line", l)
 	}

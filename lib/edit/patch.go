@@ -158,7 +158,7 @@ func (p *Plan) add(ctx context.Context, c *Change, at Locate) (*result, error) {
 	return r, nil
 }
 
-// file returns a path that has a file, or with vacant one that has nothing.
+// file returns a path with a file, or with vacant a free one.
 func (p *Plan) file(ctx context.Context, name string, at Locate, itself, vacant bool) (*file, error) {
 	ws, path, err := at.located(name, itself)
 	if err != nil {

@@ -95,7 +95,7 @@ func git(t *testing.T, dir string, args ...string) string {
 	return string(out)
 }
 
-// TestSeriesOfGit: what git prints of several commits is applied whole, one after the
+// TestSeriesOfGit: the changes of several commits are applied whole, one after the
 // other. A message of a commit quotes parts of patches.
 func TestSeriesOfGit(t *testing.T) {
 	ws, dir := open(t)

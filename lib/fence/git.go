@@ -664,7 +664,7 @@ func (f *Fence) started(root string) {
 	f.land()
 }
 
-// landNow lands what a command has done so far.
+// landNow lands the work of the command so far.
 func (f *Fence) landNow() {
 	if f.Trial {
 		return

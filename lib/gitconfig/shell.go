@@ -2,9 +2,10 @@ package gitconfig
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"pikuri/lib/internal/lazy"
 )
 
 // reading is a command line of a configuration as a shell reads it, reduced to the words
@@ -571,7 +572,7 @@ func (s *scanner) assignment(word []piece) bool {
 			s.mention(script, v)
 		}
 		if slices.Contains(libraries, name) {
-			s.library(v)
+			s.modulesIn(v)
 		}
 		if _, known := variables[name]; known && v.end == whole {
 			s.made = append(s.made, Entry{Key: name, Value: v.text})
@@ -742,7 +743,7 @@ func (s *scanner) options(name string, args [][]piece) {
 			}
 		case "-cp", "-classpath", "--class-path":
 			for _, v := range next {
-				s.library(v)
+				s.modulesIn(v)
 			}
 		case "-c":
 			for _, v := range next {
@@ -768,7 +769,7 @@ func (s *scanner) interpreted(name string, args [][]piece) {
 			if text = text[2:]; text == "" && i+1 < len(args) {
 				text = literal(args[i+1])
 			}
-			s.library(expansion{text: text})
+			s.modulesIn(expansion{text: text})
 		case strings.HasPrefix(text, "-") && !strings.HasPrefix(text, "--") && strings.ContainsAny(text, "cem"):
 			if i+1 < len(args) {
 				s.line(written(args[i+1])) // the shell's -c, or a program in another language
@@ -814,7 +815,7 @@ func (s *scanner) python(args [][]piece) {
 			if options[at] == 'm' {
 				s.module(value)
 			}
-			for _, names := range imports.FindAllStringSubmatch(value, -1) {
+			for _, names := range imports().FindAllStringSubmatch(value, -1) {
 				for name := range strings.SplitSeq(names[1]+names[2], ",") {
 					s.module(strings.TrimSpace(name))
 				}
@@ -825,7 +826,7 @@ func (s *scanner) python(args [][]piece) {
 }
 
 // imports finds the modules of a program.
-var imports = regexp.MustCompile(`\bfrom\s+([\w.]+)|\bimport\s+([\w.]+(?:\s*,\s*[\w.]+)*)`)
+var imports = lazy.Regexp(`\bfrom\s+([\w.]+)|\bimport\s+([\w.]+(?:\s*,\s*[\w.]+)*)`)
 
 // module mentions the files of a module of Python.
 func (s *scanner) module(name string) {
@@ -838,8 +839,8 @@ func (s *scanner) module(name string) {
 	}
 }
 
-// library mentions the files in directories from which an interpreter takes modules.
-func (s *scanner) library(dirs expansion) {
+// modulesIn mentions the files in directories from which an interpreter takes modules.
+func (s *scanner) modulesIn(dirs expansion) {
 	for dir := range strings.SplitSeq(dirs.text, ":") {
 		if dir != "" {
 			s.mention(script, expansion{text: dir + "/", rest: "*", end: pattern})

@@ -99,7 +99,7 @@ const (
 	// maxNames bounds the names tried for a fenced file before a random one.
 	maxNames = 8
 
-	// maxFenced bounds what is kept of a name, which may have NAME_MAX bytes.
+	// maxFenced bounds the kept part of a name, which may have NAME_MAX bytes.
 	maxFenced = 200
 
 	// maxRounds bounds the renames of a name that a process restores each time.

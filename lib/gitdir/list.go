@@ -525,7 +525,7 @@ func (w *walker) read(in around, path string, i, depth int) error {
 	}
 	if !w.skip[path] {
 		names, reads, suspects, err := list(fd)
-		if err != nil { // also of one that is removed meanwhile
+		if err != nil { // also if it is removed meanwhile
 			self.ctime = 0
 			_ = w.vanished(path, err)
 		}

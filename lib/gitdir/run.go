@@ -287,8 +287,10 @@ func (r *Run) sweep(unlock func()) ([]Inert, error) {
 		return done, err
 	}
 	unlock()
-	r.List.Land()
+	land := r.List.Land
+	land()
 	r.List.Land = nil
+	defer func() { r.List.Land = land }() // End follows Keep
 	again, err := lock(r.state)
 	if err != nil {
 		return done, err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/lazy"
 	"pikuri/lib/overlay"
 )
 
@@ -39,13 +39,13 @@ func IsOption(path string) bool { return strings.HasPrefix(path, "-") }
 // IsWritten reports whether git may write through a link of this name: git-format-patch(1), and
 // git-mergetool(1) into a directory.
 func IsWritten(name string) bool {
-	return patchName.MatchString(name) || strings.HasSuffix(name, ".orig")
+	return patchName().MatchString(name) || strings.HasSuffix(name, ".orig")
 }
 
-var patchName = regexp.MustCompile(`^(v[^/]*-)?\d{4,}-`)
+var patchName = lazy.Regexp(`^(v[^/]*-)?\d{4,}-`)
 
-// errLandFirst asks for another sweep once the work of the command has landed: what it has checked out is no trap.
-// That must not wait for the lock of the state directory.
+// errLandFirst asks for another sweep once the work of the command has landed: a link that it has checked out is no trap.
+// The landing may take the lock of the state directory itself.
 var errLandFirst = errors.New("internal error: the command's work has to land first")
 
 // judgeSuspects finds the traps.
@@ -119,7 +119,7 @@ func (w *walker) leadsAway(dir, name string) bool {
 		return true
 	}
 	st, err := os.Lstat(to)
-	return err != nil || !st.Mode().IsRegular() || patchName.MatchString(name) && !patchName.MatchString(filepath.Base(to))
+	return err != nil || !st.Mode().IsRegular() || patchName().MatchString(name) && !patchName().MatchString(filepath.Base(to))
 }
 
 // indexesOf reads the index of a git directory: two files if it is split. One that cannot be read has

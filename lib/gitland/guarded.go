@@ -48,6 +48,7 @@ type guard struct {
 	behind   map[string][]Behind // the links of trees that were read last
 	passed   map[string]bool     // commits of remote branches
 	read     *readBefore         // nil: not looked at
+	isLink   map[string]bool     // directories of tracked files in the work trees
 }
 
 // maxGuarded bounds the entries of directories that are compared in one landing. A commit
@@ -72,7 +73,7 @@ func (l *lander) guard(r *repository) *guard {
 	if r.guard != nil {
 		return r.guard
 	}
-	g := &guard{lander: l, repo: r, names: map[string][]string{}, recent: map[string][]objects.Entry{}, behind: map[string][]Behind{}, verdicts: map[string]string{}, passed: map[string]bool{}, budget: maxGuarded}
+	g := &guard{lander: l, repo: r, names: map[string][]string{}, recent: map[string][]objects.Entry{}, behind: map[string][]Behind{}, verdicts: map[string]string{}, passed: map[string]bool{}, isLink: map[string]bool{}, budget: maxGuarded}
 	g.tops = l.heads(r)
 	g.trees = g.tops
 	g.follow = treeLinks{names: g.names, tree: remembering(g.tree), read: r.objects.Read}
@@ -685,23 +686,29 @@ func (g *guard) gitlink(path, id string, added, judged bool) (string, error) {
 // staged returns why the host must not get changed entries of the index, or "". A submodule that its HEAD has as well,
 // with that tree, was judged with that.
 func (g *guard) staged(x *indexes, head string) (string, error) {
-	bares := map[string]bool{}
+	bares, had, hadModule := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, e := range x.old {
+		had[e.Path] = true
+		hadModule[e.Path] = hadModule[e.Path] || e.Mode == index.ModeGitlink
+	}
 	for _, e := range x.changed {
-		of, is := g.entry(head, e.Path)
-		judged := is && of.Mode == e.Mode && of.ID == e.ID
-		if !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path }) {
+		judged := func() bool {
+			of, is := g.entry(head, e.Path)
+			return is && of.Mode == e.Mode && of.ID == e.ID
+		}
+		if !had[e.Path] {
 			why := g.behindLink(e.Path)
-			if !judged {
-				why = cmp.Or(why, g.trap(e.Path, e.Mode, e.ID))
+			if trap := g.trap(e.Path, e.Mode, e.ID); why == "" && trap != "" && !judged() {
+				why = trap
 			}
 			if why != "" {
 				return why, nil
 			}
 		}
-		added := e.Mode == index.ModeGitlink && !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path && old.Mode == e.Mode })
+		added := e.Mode == index.ModeGitlink && !hadModule[e.Path]
 		judge := func() (string, error) { return g.file(e.Path, e.Mode, e.ID, added) }
 		if e.Mode == index.ModeGitlink && !g.protects(e.Path) {
-			judge = func() (string, error) { return g.gitlink(e.Path, e.ID, added, judged) }
+			judge = func() (string, error) { return g.gitlink(e.Path, e.ID, added, judged()) }
 		}
 		if why, err := judge(); why != "" || err != nil {
 			return why, err
@@ -721,7 +728,12 @@ func (g *guard) staged(x *indexes, head string) (string, error) {
 func (g *guard) behindLink(name string) string {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		for _, h := range g.trees {
-			if st, err := os.Lstat(filepath.Join(h.workTree, dir)); err == nil && st.Mode()&os.ModeSymlink != 0 {
+			at := filepath.Join(h.workTree, dir)
+			if _, known := g.isLink[at]; !known {
+				st, err := os.Lstat(at)
+				g.isLink[at] = err == nil && st.Mode()&os.ModeSymlink != 0
+			}
+			if g.isLink[at] {
 				return fmt.Sprintf("%q is behind the link %q", name, dir)
 			}
 		}

@@ -4,18 +4,17 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/gitplace"
+	"pikuri/lib/internal/lazy"
 )
 
 // describes is the end of a name that git-describe(1) prints.
-var describes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`-g[0-9a-f]{4,}$`) })
+var describes = lazy.Regexp(`-g[0-9a-f]{4,}$`)
 
 // mayBeShort reports whether git could take a name for the beginning of an ID, some day. One of
 // digits alone may be a date.

@@ -9,14 +9,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/lazy"
 	"pikuri/lib/workspace"
 )
 
 // gitHash is the full name of a commit, in either of git's two hashes.
-var gitHash = lazy(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+var gitHash = lazy.Regexp(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // gitRef is the name of a branch or a tag. Git allows more names than these.
-var gitRef = lazy(`^refs/([A-Za-z0-9_+@][A-Za-z0-9._+@=,#%-]*/)*[A-Za-z0-9_+@][A-Za-z0-9._+@=,#%-]*$`)
+var gitRef = lazy.Regexp(`^refs/([A-Za-z0-9_+@][A-Za-z0-9._+@=,#%-]*/)*[A-Za-z0-9_+@][A-Za-z0-9._+@=,#%-]*$`)
 
 func isRef(name string) bool {
 	return gitRef().MatchString(name) && !strings.Contains(name, "..") && !strings.Contains(name, "@{") &&

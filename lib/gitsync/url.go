@@ -3,25 +3,19 @@ package gitsync
 import (
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"unicode"
 	"unicode/utf8"
 
+	"pikuri/lib/internal/lazy"
 	"pikuri/lib/workspace"
 )
 
-var urls = lazy(`[a-z+.-]+://[^\s'"]+`)
-
-// lazy compiles a pattern at its first use: most calls of pk-fs need none.
-func lazy(text string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
-}
+var urls = lazy.Regexp(`[a-z+.-]+://[^\s'"]+`)
 
 // scpLike is the short form of an ssh URL.
-var scpLike = lazy(`^([A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-Za-z0-9.-]*:[^:/-][^:]*$`)
+var scpLike = lazy.Regexp(`^([A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-Za-z0-9.-]*:[^:/-][^:]*$`)
 
 // maxURL is more than any address has, and less than fills a screen.
 const maxURL = 2048

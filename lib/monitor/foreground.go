@@ -125,7 +125,7 @@ func (f *Foreground) Terminal(apart bool) setup.Terminal {
 	return f.terminal
 }
 
-// takeLines undoes what a shell sets while it reads a line itself, and what a screen does.
+// takeLines undoes the modes that a shell, or a screen, sets to read keys.
 func takeLines(m *unix.Termios) {
 	m.Iflag |= unix.ICRNL
 	m.Oflag |= unix.OPOST | unix.ONLCR

@@ -108,7 +108,7 @@ func (c *screen) resize() {
 	}
 }
 
-// hasKeys reports whether what is typed at the caller's terminal is for this process.
+// hasKeys reports whether the keys of the caller's terminal are for this process.
 func (c *screen) hasKeys() bool { return c.free || inForeground(c.in) }
 
 // resume relays input if it is for this process. It sets raw mode only if
@@ -276,7 +276,7 @@ func (c *screen) read() {
 	}
 }
 
-// hangUp ends what the command reads when the caller's terminal has gone, as the kernel does: each line, but no single key.
+// hangUp ends the command's input when the caller's terminal has gone, as the kernel does: each line, but no single key.
 func (c *screen) hangUp() {
 	if c.free { // the kernel sends it to a session only, and the caller may ignore it
 		_ = unix.Kill(unix.Getpid(), unix.SIGHUP)

@@ -2,16 +2,16 @@ package quarantine
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
-	"sync"
+
+	"pikuri/lib/internal/lazy"
 )
 
 // maxAlike bounds the lines of one kind: a command may have deleted a thousand branches.
 const maxAlike = 20
 
 // names are the parts in which lines of one kind differ: quoted text, and object IDs.
-var names = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\b[0-9a-f]{7,}\b`) })
+var names = lazy.Regexp(`"(?:[^"\\]|\\.)*"|\b[0-9a-f]{7,}\b`)
 
 // Few leaves out lines of a Report of which there are many of one kind, and says last how many.
 func Few(lines []string) []string {

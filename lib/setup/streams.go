@@ -2,7 +2,6 @@ package setup
 
 import (
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -24,8 +23,7 @@ func (r *run) readOnly(fd int) int {
 	if err != nil || flags&(unix.O_ACCMODE|unix.O_PATH) != unix.O_RDONLY || unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return fd
 	}
-	link := "/proc/self/fd/" + strconv.Itoa(fd)
-	name, err := os.Readlink(link)
+	name, err := os.Readlink(fsat.Path(fd))
 	if err != nil {
 		return fd
 	}
@@ -39,7 +37,7 @@ func (r *run) readOnly(fd int) int {
 		return fd
 	}
 	defer unix.Close(mount)
-	own, err := fsat.Openat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(mount), unix.O_RDONLY|flags&unix.O_NONBLOCK, 0)
+	own, err := fsat.Openat(unix.AT_FDCWD, fsat.Path(mount), unix.O_RDONLY|flags&unix.O_NONBLOCK, 0)
 	if err != nil {
 		return fd
 	}

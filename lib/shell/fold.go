@@ -42,7 +42,7 @@ func NewFold(to io.Writer) *Fold { return &Fold{to: to} }
 // Removed is how many sequences were left out.
 func (f *Fold) Removed() int64 { return f.removed }
 
-// Overwritten is how many times a line lost text to what was written over it, each line once
+// Overwritten is how many times a line lost text that was written over, each line once
 // between two returns to its beginning.
 func (f *Fold) Overwritten() int64 { return f.overwritten }
 
@@ -216,7 +216,7 @@ func (f *Fold) settle() {
 // lose notes that text is overwritten. Blanks are none.
 func (f *Fold) lose(text []byte) { f.lost = f.lost || len(bytes.TrimSpace(text)) > 0 }
 
-// count ends what is counted as one.
+// count counts a loss of text since the last return.
 func (f *Fold) count() {
 	if f.settle(); f.lost {
 		f.overwritten, f.lost = f.overwritten+1, false

@@ -283,11 +283,10 @@ func sameFile(src, dst *place) bool {
 		unix.Fstatat(dst.dir, dst.name, &to, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return false
 	}
-	is := func(st *unix.Stat_t) bool { return st.Dev == to.Dev && st.Ino == to.Ino }
-	if is(&from) {
+	if fsat.SameInode(&from, &to) {
 		return src.path != dst.path && links(&to) > 1
 	}
-	return from.Mode&unix.S_IFMT == unix.S_IFLNK && unix.Fstatat(src.dir, src.name, &led, unix.AT_NO_AUTOMOUNT) == nil && is(&led)
+	return from.Mode&unix.S_IFMT == unix.S_IFLNK && unix.Fstatat(src.dir, src.name, &led, unix.AT_NO_AUTOMOUNT) == nil && fsat.SameInode(&led, &to)
 }
 
 // moveBack undoes a rename after a failure. If its old name has been taken meanwhile, it gets another one.

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"regexp"
 	"strings"
 
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/internal/gitplace"
+	"pikuri/lib/internal/lazy"
 )
 
 // Limits of git for a file of attributes, and of a .gitmodules that this package
@@ -25,7 +25,7 @@ const (
 
 // tooWide finds conflict markers, gitattributes(5), of more than 999 characters: git merge writes some of them for
 // each conflict, and crashes at a third of 2^32.
-var tooWide = regexp.MustCompile(`conflict-marker-size=\+?0*[1-9][0-9]{3}`)
+var tooWide = lazy.Regexp(`conflict-marker-size=\+?0*[1-9][0-9]{3}`)
 
 // specialName returns .gitmodules or .gitattributes for a name that a file system takes for it, or "".
 func specialName(name string) string {
@@ -77,7 +77,7 @@ func CheckAttributes(data []byte) error {
 	switch {
 	case macros > maxMacros:
 		return fmt.Errorf("more than %d macros", maxMacros)
-	case tooWide.Match(data):
+	case tooWide().Match(data):
 		return errors.New("conflict markers of a thousand characters or more")
 	}
 	return nil

@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"pikuri/lib/internal/gitplace"
+	"pikuri/lib/internal/lazy"
 )
 
 // check checks the content of a file; old is the host's.
@@ -197,17 +196,12 @@ func eachLine(data []byte, fn func(line string) error) error {
 	return nil
 }
 
-// lazy compiles a pattern on first use: most processes of pk never need it.
-func lazy(pattern string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
-}
-
 // lines is a pattern for each line. ID is an object ID, SHORT the beginning of one.
 // The object need not exist: git only passes the ID on to hooks of the host.
 func lines(pattern string) check {
 	pattern = strings.ReplaceAll(pattern, "ID", `([0-9a-f]{40}|[0-9a-f]{64})`)
 	pattern = strings.ReplaceAll(pattern, "SHORT", `[0-9a-f]{4,64}`)
-	re := lazy(`^(?:` + pattern + `)$`)
+	re := lazy.Regexp(`^(?:` + pattern + `)$`)
 	return func(_ *lander, data, _ []byte) error {
 		return eachLine(data, func(line string) error {
 			if !re().MatchString(line) {
@@ -325,12 +319,12 @@ func refsToDelete(_ *lander, data, _ []byte) error {
 const quoted = `'(?:[^']|'\\['!]')*'`
 
 var (
-	authorPattern = lazy(`^GIT_AUTHOR_NAME=` + quoted + "\n" + `GIT_AUTHOR_EMAIL=` + quoted + "\n" + `GIT_AUTHOR_DATE='[-+@:,A-Za-z0-9 ]*'` + "\n?$")
-	namesPattern  = lazy(`^(?: ` + quoted + `)*\n?$`)
-	logPattern    = lazy(`^git[ -]bisect ([A-Za-z0-9._-]+)( (` + quoted + `|[-=A-Za-z0-9._/]+))*$`)
-	termPattern   = lazy(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
-	fetchPattern  = lazy(`^([0-9a-f]+)\t(?:not-for-merge)?\t.*$`)
-	optionPattern = lazy(`^\t([a-z-]+) = ([a-z0-9]+)$`)
+	authorPattern = lazy.Regexp(`^GIT_AUTHOR_NAME=` + quoted + "\n" + `GIT_AUTHOR_EMAIL=` + quoted + "\n" + `GIT_AUTHOR_DATE='[-+@:,A-Za-z0-9 ]*'` + "\n?$")
+	namesPattern  = lazy.Regexp(`^(?: ` + quoted + `)*\n?$`)
+	logPattern    = lazy.Regexp(`^git[ -]bisect ([A-Za-z0-9._-]+)( (` + quoted + `|[-=A-Za-z0-9._/]+))*$`)
+	termPattern   = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	fetchPattern  = lazy.Regexp(`^([0-9a-f]+)\t(?:not-for-merge)?\t.*$`)
+	optionPattern = lazy.Regexp(`^\t([a-z-]+) = ([a-z0-9]+)$`)
 )
 
 // authorScript has the form of a shell script, but git parses it by itself.
