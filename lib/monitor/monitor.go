@@ -86,6 +86,7 @@ type Event struct {
 	Kind     Kind
 	Status   syscall.WaitStatus // Exited
 	Ran      bool               // Exited: the command was started
+	Early    bool               // Exited: a signal that came before the command had begun ended the sandbox
 	Ended    int                // Done: processes that had to be ended
 	Commands []string           // Done: their command lines, as far as they were seen
 	Left     int                // Done: processes that could not be ended
@@ -406,14 +407,15 @@ func (s *Sandbox) watch(gone func()) {
 		s.awaitBwrap()
 	}
 	s.mu.Lock()
-	if s.early != 0 && (status.Signal() == unix.SIGKILL || status.ExitStatus() == 128+int(unix.SIGKILL)) {
+	early := s.early != 0 && (status.Signal() == unix.SIGKILL || status.ExitStatus() == 128+int(unix.SIGKILL))
+	if early {
 		status = syscall.WaitStatus(s.early)
 	}
 	s.mu.Unlock()
 	if err == nil {
 		// A bwrap that was killed reports nothing. One that fails exits with 1.
 		ran := reported(s.status) || status.Signaled() || status.ExitStatus() > 128
-		s.events <- Event{Kind: Exited, Status: status, Ran: ran}
+		s.events <- Event{Kind: Exited, Status: status, Ran: ran, Early: early}
 		s.events <- Event{Kind: Done, Usage: usage}
 	}
 	s.mu.Lock()

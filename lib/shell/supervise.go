@@ -138,6 +138,7 @@ type Supervisor struct {
 	terminal *os.File
 
 	ran   bool           // bwrap reported the command's status: it did start
+	early bool           // a signal ended the sandbox before the command had begun
 	ended bool           // the main process has
 	late  bool           // the time ran out
 	stays bool           // the main process has ended, and others of the command run on
@@ -422,7 +423,7 @@ func (s *Supervisor) note(e monitor.Event) (last bool) {
 		s.result.Ended = note(s.result.Ended, e.Commands)
 		return true
 	}
-	s.ended, s.ran = true, e.Ran
+	s.ended, s.ran, s.early = true, e.Ran, e.Early
 	s.status(e.Status)
 	return false
 }
@@ -632,7 +633,7 @@ func (s *Supervisor) conclude() {
 func (s *Supervisor) fromGate() {
 	r, fenced, told := s.result, s.job.Fence != nil, false
 	if s.gate != nil {
-		if fenced {
+		if fenced && !s.early { // bash may have begun since, and have ended with its sandbox
 			var ws syscall.WaitStatus
 			if ws, told = s.gate.exit(); told {
 				s.status(ws)
