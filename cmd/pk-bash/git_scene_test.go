@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -404,6 +405,45 @@ func TestLinksThatAreTracked(t *testing.T) {
 	assert.Contains(t, got.Stderr, `is behind the link "u"`)
 	assert.NotContains(t, g.host(t, g.Project, "git commit -qm x u/f 2>&1 || :; git cat-file -p HEAD:u/f 2>&1 || :"), "precious")
 	assert.Empty(t, g.host(t, g.Project, "git ls-files u"))
+}
+
+// Git on the host finds its repositories and work trees where it did: no link that a command makes is on the way.
+func TestWaysOfGitOnTheHost(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	const submodule = `git init -q ../l; git -C ../l commit -q --allow-empty -m l; git -c protocol.file.allow=always submodule -q add ../l s; git commit -qm s; `
+	const remote = `git remote add f tools/f; `
+	for name, c := range map[string]struct{ host, name, leads string }{
+		"a .git file":                       {`mkdir st; mv .git st/g; ln -s st l; echo "gitdir: l/g" >.git`, "l", "st"},
+		"a .git that is a link":             {`mkdir st; mv .git st/g; ln -s st l; ln -s l/g .git`, "l", "st"},
+		"a .git file of a work tree":        {`ln -s .git l; git worktree add -q wt; echo "gitdir: $PWD/l/worktrees/wt" >wt/.git`, "l", ".git"},
+		"a .git file of one elsewhere":      {`ln -s .git l; git worktree add -q ../wt; echo "gitdir: $PWD/l/worktrees/wt" >../wt/.git`, "l", ".git"},
+		"a .git file of a submodule":        {submodule + `ln -s .git/modules l; echo "gitdir: ../l/s" >s/.git`, "l", ".git/modules"},
+		"commondir":                         {`ln -s .git l; git worktree add -q wt; echo $PWD/l >.git/worktrees/wt/commondir`, "l", ".git"},
+		"core.worktree through a link":      {`mkdir w; ln -s w l; git config core.worktree ../l`, "l", "w"},
+		"core.worktree":                     {`mkdir l; git config core.worktree ../l`, "l", ""},
+		"core.worktree that is missing":     {`git config core.worktree ../l`, "l", ""},
+		"a remote":                          {`mkdir tools; git init -q --bare tools/f.git; ` + remote, "tools/f", ""},
+		"a remote that is missing":          {remote, "tools/f", ""},
+		"its directory":                     {remote + "mkdir tools", "tools", ""},
+		"pushurl":                           {`git remote add f x; git config remote.f.pushurl file://$PWD/tools/f`, "tools/f.git", ""},
+		"url.insteadOf":                     {`git remote add f zz:f; git config --global url.tools/.insteadOf zz:`, "tools/f", ""},
+		"the remote of a branch":            {`git config branch.main.remote tools/f`, "tools/f", ""},
+		"a remote in a file of older times": {`mkdir .git/remotes; echo "URL: tools/f" >.git/remotes/f`, "tools/f", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGround(t, b, template)
+			g.host(t, g.Project, "find . -mindepth 1 -delete; git init -q -b main; git commit -q --allow-empty -m x; "+c.host)
+			before, _ := os.ReadDir(g.Project)
+			g.fence(t, `mkdir -p $(dirname `+c.name+`); rm -f `+c.name+`; mv `+c.name+` old; ln -s /var/tmp/elsewhere `+c.name+`; true`)
+			at := filepath.Join(g.Project, c.name)
+			to, _ := os.Readlink(at)
+			assert.Equal(t, c.leads, to)
+			if c.leads == "" && slices.ContainsFunc(before, func(e os.DirEntry) bool { return e.Name() == c.name }) {
+				assert.DirExists(t, at)
+			}
+			g.host(t, g.Project, "git config --global --unset-all url.tools/.insteadOf || :")
+		})
+	}
 }
 
 // An index does not land without the HEAD to which it belongs.

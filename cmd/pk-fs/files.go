@@ -437,7 +437,7 @@ func namedIn(dir, gitDir string) (list []string) {
 		return nil
 	}
 	for _, n := range names.Named {
-		if _, err := os.Lstat(n.Path); err == nil && strings.HasPrefix(n.Path, dir+"/") && !strings.HasPrefix(n.Path+"/", gitDir+"/") {
+		if _, err := os.Lstat(n.Path); err == nil && !n.Dir && strings.HasPrefix(n.Path, dir+"/") && !strings.HasPrefix(n.Path+"/", gitDir+"/") {
 			list = append(list, n.Path)
 		}
 	}

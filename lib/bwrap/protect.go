@@ -23,6 +23,7 @@ type Protected struct {
 
 	Link bool // a symbolic link that is watched, and the place that it leads to is not protected by it
 	File bool // if it is missing, a directory that appears there does no harm
+	Dir  bool // a directory that commands write in: its name is protected
 }
 
 // protect mounts each protected path read-only on itself. It also makes every directory
@@ -84,13 +85,20 @@ func (b *builder) writableAbove(path string) []Mount {
 
 // protectIn protects p in the tree of w.
 func (b *builder) protectIn(w Mount, p Protected) error {
+	m := Mount{Op: OpProtect, Source: p.Path, Rule: p.Rule}
+	if p.Dir {
+		m.Op = OpPin
+	}
 	if p.Path == w.Source {
+		if p.Dir {
+			return nil
+		}
 		return &Refusal{
 			Reason: fmt.Sprintf("cannot protect %q: it is a writable root itself", p.Path),
 			Advice: "show it with --readable instead",
 		}
 	}
-	missing, link, err := b.pinned(w, Mount{Op: OpProtect, Source: p.Path, Rule: p.Rule})
+	missing, link, err := b.pinned(w, m)
 	switch {
 	case err != nil:
 		return &Refusal{Reason: fmt.Sprintf("cannot protect %q: %v", p.Path, cause(err)), Advice: "see whether it can be entered"}
@@ -125,7 +133,7 @@ func (b *builder) pinned(w, m Mount) (missing bool, link string, err error) {
 		case i < len(names)-1 && !info.IsDir():
 			b.missing[at.Source+"/"] = true
 			return true, "", nil
-		case i == len(names)-1:
+		case i == len(names)-1 && m.Op != OpPin:
 			m.Dest = at.Dest
 			at = m
 		}

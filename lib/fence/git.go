@@ -62,7 +62,7 @@ func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
 		}
 	}
 	for _, n := range names.Named {
-		list = append(list, bwrap.Protected{Path: n.Path, Rule: gitRule + n.Why, Default: true, Link: n.Link, File: n.File})
+		list = append(list, bwrap.Protected{Path: n.Path, Rule: gitRule + n.Why, Default: true, Link: n.Link, File: n.File, Dir: n.Dir})
 	}
 	for _, h := range names.Hooks {
 		list = append(list, hostrun.Hooked(h.WorkTree, h.Dir)...)
@@ -119,9 +119,7 @@ func (f *Fence) nameOutside(found map[string][]gitdir.Repo) error {
 			return err
 		}
 	}
-	for _, n := range names.Named {
-		f.outside = append(f.outside, n.Path)
-	}
+	f.outside = append(f.outside, tracked(names.Named)...)
 	return nil
 }
 
@@ -131,7 +129,9 @@ func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected, err
 	names, trees := map[string][]string{}, map[string][]string{} // by git directory
 	paths := slices.Clone(f.outside)
 	for _, p := range list {
-		paths = append(paths, p.Path)
+		if !p.Dir {
+			paths = append(paths, p.Path)
+		}
 	}
 	for _, b := range f.branches {
 		if slices.Contains(trees[b.GitDir], b.WorkTree) {
@@ -149,10 +149,7 @@ func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected, err
 			if err != nil {
 				return nil, err
 			}
-			all = slices.Clone(paths)
-			for _, n := range named.Named {
-				all = append(all, n.Path)
-			}
+			all = slices.Concat(paths, tracked(named.Named))
 		}
 		for _, path := range all {
 			if name, is := strings.CutPrefix(path, b.WorkTree+"/"); is && !slices.Contains(names[b.GitDir], name) {
@@ -196,6 +193,17 @@ func (f *Fence) placesBehind(workTree string, links []gitland.Behind) (more []bw
 	return more
 }
 
+// tracked lists the paths that no commit may bring another file to. Git does not put one in the place of a directory
+// with untracked files.
+func tracked(names []gitconfig.Named) (paths []string) {
+	for _, n := range names {
+		if !n.Dir {
+			paths = append(paths, n.Path)
+		}
+	}
+	return paths
+}
+
 // nameProtected notes the protected names of each work tree, with those of work trees in it
 // and the places to which links lead.
 func (f *Fence) nameProtected(list []bwrap.Protected) {
@@ -204,7 +212,9 @@ func (f *Fence) nameProtected(list []bwrap.Protected) {
 		paths[path] = false
 	}
 	for _, p := range list {
-		paths[p.Path] = false
+		if !p.Dir {
+			paths[p.Path] = false
+		}
 	}
 	for _, w := range f.Plan.Watched {
 		paths[w.Path] = false
@@ -238,6 +248,9 @@ func nameFiles(names *gitconfig.Names, root string, repos []gitdir.Repo) error {
 		names.Tree(root)
 	}
 	for _, r := range repos {
+		if r.DotGit != "" {
+			names.DotGit(r.DotGit)
+		}
 		var err error
 		switch {
 		case r.GitDir != "":

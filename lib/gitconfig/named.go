@@ -11,6 +11,7 @@ import (
 
 	"pikuri/lib/confine"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitplace"
 	"pikuri/lib/mountinfo"
 )
 
@@ -25,6 +26,10 @@ type Named struct {
 	// File says that git would use a file there. As long as nothing is there, a directory
 	// does no harm.
 	File bool
+
+	// Dir is a directory on the way to a repository or a work tree. Commands may write in it, and put nothing in
+	// its place.
+	Dir bool
 }
 
 // Names gathers the Named of all repositories. It reads all configuration that git could
@@ -42,6 +47,7 @@ type Names struct {
 	mounts []mountinfo.Mount
 	getenv Getenv
 	host   []*setting
+	hosts  []Entry // these come from
 
 	index    map[Named]int // by Path and Link
 	walked   map[string]confine.Trail
@@ -82,6 +88,7 @@ func NewNames(roots []string, mounts []mountinfo.Mount, getenv Getenv) (*Names, 
 		return nil, err
 	}
 	n.host = append(n.settings(l), &setting{Entry: Entry{Key: "PATH"}, kind: runs, read: readCommand(strings.Join(unset, ";"), getenv)})
+	n.hosts = l.entries
 	if dir := getenv.value("GIT_DIR"); dir != "" {
 		dir = absolute(dir)
 		n.name(dir, "GIT_DIR", false)
@@ -162,6 +169,7 @@ func (n *Names) Around(dir string) error {
 		}
 		l := &loader{getenv: n.getenv, at: at}
 		if l.distrust(); l.at == at {
+			n.DotGit(strings.TrimSuffix(dir, "/") + "/.git")
 			if err := n.Elsewhere(at.worktree, at.gitDir, at.commonDir); err != nil {
 				return err
 			}
@@ -189,7 +197,9 @@ func (n *Names) repository(at gitDirs, tops ...string) error {
 			}
 		}
 	}
+	l.entries = append(l.entries, oldRemotes(at.commonDir)...)
 	settings := n.settings(l)
+	n.ways(at)
 	g := ground{tops: tops, gitDirs: slices.Compact([]string{at.gitDir, at.commonDir})}
 	for _, s := range slices.Concat(n.host, settings) {
 		switch s.Key {
@@ -197,7 +207,10 @@ func (n *Names) repository(at gitDirs, tops ...string) error {
 			g.tops = append(g.tops, beneath(at.gitDir, s.Value))
 		case "GIT_WORK_TREE":
 			g.tops = append(g.tops, absolute(s.Value))
+		default:
+			continue
 		}
+		n.way(g.tops[len(g.tops)-1], "git writes files below it: "+s.Key)
 	}
 	for _, dir := range g.gitDirs {
 		n.links(dir, "a link in the git directory leads here")
@@ -242,17 +255,61 @@ func (n *Names) follow(path string) confine.Trail {
 	return trail
 }
 
+// DotGit gathers what is on the way from the .git of a work tree to its repository.
+func (n *Names) DotGit(name string) {
+	const why = "git finds a repository through it"
+	n.way(name, why)
+	if text, err := readAt(unix.AT_FDCWD, name, 0, gitplace.MaxPointer); err == nil {
+		if target, ok := gitplace.GitFile(text); ok {
+			n.way(beneath(filepath.Dir(name), target), why)
+		}
+	}
+}
+
+// ways gathers what is on the ways between a repository and its work trees.
+func (n *Names) ways(at gitDirs) {
+	pointer := func(dir, name string) string {
+		text, err := readAt(unix.AT_FDCWD, dir+name, 0, gitplace.MaxPointer)
+		if to := gitplace.Pointer(text); err == nil && to != "" {
+			return beneath(dir, to)
+		}
+		return ""
+	}
+	dirs := []string{at.gitDir}
+	_ = entries(at.commonDir+"/worktrees", func(name string, _ bool) { dirs = append(dirs, at.commonDir+"/worktrees/"+name) })
+	for _, dir := range dirs {
+		if common := pointer(dir, "/commondir"); common != "" {
+			n.way(common, "git finds a repository through it")
+		}
+		if dotGit := pointer(dir, "/gitdir"); dotGit != "" {
+			n.DotGit(dotGit)
+		}
+	}
+}
+
+// way adds what is on the way to a directory that git goes to, and not what is in it: another repository, or another
+// work tree, would lie in the place of each.
+func (n *Names) way(path, why string) {
+	place := n.follow(path).Place
+	is := n.look(place)
+	n.place(path, Named{Why: why, File: is == missingFile, Dir: is == aDirectory})
+}
+
 // name adds a path, which may be relative to nothing, with the links on its way.
-func (n *Names) name(path, why string, file bool) {
-	trail := n.follow(path)
+func (n *Names) name(path, why string, file bool) { n.place(path, Named{Why: why, File: file}) }
+
+// place adds one with what is known of it.
+func (n *Names) place(path string, named Named) {
+	trail, why := n.follow(path), named.Why
 	for _, l := range trail.Links {
 		if place, in := n.inRoot(l.Place); in {
 			n.add(Named{Path: place, Why: why, Link: true})
 		}
 	}
 	if place, in := n.inRoot(trail.Place); in {
-		n.add(Named{Path: place, Why: why, File: file})
-	} else {
+		named.Path = place
+		n.add(named)
+	} else if !named.Dir {
 		n.hardLink(trail.Place)
 	}
 	// Above a "..", a name that is missing may become a link.
@@ -273,6 +330,7 @@ func (n *Names) add(named Named) {
 	key := Named{Path: named.Path, Link: named.Link}
 	if at, known := n.index[key]; known {
 		n.Named[at].File = n.Named[at].File && named.File
+		n.Named[at].Dir = n.Named[at].Dir && named.Dir
 		return
 	}
 	n.index[key] = len(n.Named)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine"
+	"pikuri/lib/internal/gitplace"
 )
 
 // setting is an entry of a configuration, or a variable with its name as the key.
@@ -101,10 +102,70 @@ func (n *Names) settings(l *loader) []*setting {
 		n.name(e.Value, "a configuration includes it", false)
 	}
 	var all []*setting
-	for _, e := range l.entries {
+	for _, e := range append(l.entries, addresses(slices.Concat(n.hosts, l.entries))...) {
 		all = n.setting(all, e, 4)
 	}
 	return all
+}
+
+// address is the key of an address that git may use for a repository.
+const address = "remote..url"
+
+// addresses are those that other settings than remote.NAME.url give repositories: url.BASE.insteadOf, and
+// branch.NAME.remote that names none.
+func addresses(all []Entry) (made []Entry) {
+	known, bases := map[string]bool{}, map[string][]string{}
+	for _, e := range all {
+		section, rest, _ := strings.Cut(e.Key, ".")
+		dot := strings.LastIndexByte(rest, '.')
+		switch {
+		case dot < 0:
+		case section == "remote" && rest[dot:] == ".url":
+			known[rest[:dot]] = true
+		case section == "url" && strings.HasSuffix(rest, "insteadof"):
+			bases[rest[:dot]] = append(bases[rest[:dot]], e.Value)
+		}
+	}
+	for base := range bases { // for an address that the user types
+		if strings.HasPrefix(base, "ext::") {
+			made = append(made, Entry{Key: address, Value: base})
+		}
+	}
+	for _, e := range all {
+		switch kind := kindOfValue(e.Key); {
+		case strings.HasPrefix(e.Key, "branch.") && strings.HasSuffix(e.Key, "remote"), e.Key == "remote.pushdefault":
+			if known[e.Value] || e.Value == "." {
+				continue
+			}
+			made = append(made, Entry{Key: address, Value: e.Value})
+		case kind != repository:
+			continue
+		}
+		for base, prefixes := range bases {
+			for _, prefix := range prefixes {
+				if rest, is := strings.CutPrefix(e.Value, prefix); is {
+					made = append(made, Entry{Key: address, Value: base + rest})
+				}
+			}
+		}
+	}
+	return made
+}
+
+// oldRemotes are the addresses in the files of a repository that older versions of git made, gitrepository-layout(5).
+func oldRemotes(gitDir string) (made []Entry) {
+	for dir, begin := range map[string]string{"/remotes/": "URL:", "/branches/": ""} {
+		_ = entries(gitDir+dir, func(name string, _ bool) {
+			text, _ := readAt(unix.AT_FDCWD, gitDir+dir+name, 0, gitplace.MaxPointer)
+			for line := range strings.Lines(string(text)) {
+				if url, is := strings.CutPrefix(line, begin); is {
+					url, _, _ = strings.Cut(strings.TrimSpace(url), "#")
+					made = append(made, Entry{Key: "remote." + name + ".url", Value: url})
+				}
+			}
+		})
+	}
+	return made
 }
 
 // setting appends a setting, and the settings that its command makes.
@@ -236,23 +297,23 @@ func (s *setting) transport() string {
 // ownTransports are done by git itself, or by a program in its own directory, which comes before PATH.
 var ownTransports = []string{"http", "https", "ftp", "ftps", "file", "ssh", "git", "git+ssh", "ssh+git", "ext", "fd"}
 
-// remote gathers the files of a repository on this machine: git runs its hooks in a push.
+// remote gathers the files of a repository on this machine, and the way to it: git runs its hooks in a push.
 func (n *Names) remote(s *setting, at ground) {
 	url := strings.TrimPrefix(s.Value, "file://")
 	if colon, slash := strings.IndexByte(url, ':'), strings.IndexByte(url, '/'); colon >= 0 && (slash < 0 || colon < slash) {
 		return
 	}
 	n.each(url, at, func(path string) {
-		if _, in := n.inRoot(n.follow(path).Place); in {
-			if strings.HasPrefix(s.Key, "GIT_") {
-				n.name(path, s.Key, false)
-			}
-			return // a repository of the host's is found there, and another one is no authority
+		if strings.HasPrefix(s.Key, "GIT_") {
+			n.name(path, s.Key, false)
+			return
 		}
-		for _, name := range []string{path + "/.git", path, path + ".git"} {
-			dirs, ok := openDotGit(name)
-			if ok {
-				_ = n.Elsewhere("", dirs.gitDir, dirs.commonDir) // git may not be able to read it either
+		for _, end := range []string{"/.git", "", ".git/.git", ".git"} { // in the order of git
+			n.DotGit(path + end)
+			if dirs, ok := openDotGit(path + end); ok {
+				if _, in := n.inRoot(n.follow(path).Place); !in { // else the host's is found there, and another one is no authority
+					_ = n.Elsewhere("", dirs.gitDir, dirs.commonDir) // git may not be able to read it either
+				}
 				return
 			}
 		}

@@ -415,16 +415,16 @@ func TestNamesOfOtherRepositories(t *testing.T) {
 			func(n *Names, h *home) error { return n.Around(h.path("proj")) }, "h"},
 		{"core.worktree", "git init -q o; git -C o config core.worktree ~/proj/src; git -C o" + hooks, "", func(n *Names, h *home) error {
 			return n.Elsewhere("", h.path("o/.git"), h.path("o/.git"))
-		}, "src/.githooks"},
+		}, "src src/.githooks"},
 		{"the configuration of another work tree", "git -C proj config extensions.worktreeConfig true; git -C proj worktree add -q ../w; git -C w config --worktree core.hooksPath ~/proj/h", "",
 			func(n *Names, h *home) error {
 				return n.Repository(h.path("proj"), h.path("proj/.git"), h.path("proj/.git"))
-			}, "h"},
+			}, ".git h"},
 		{"a remote on this machine", "git init -q --bare m.git; git -C m.git config core.hooksPath ~/proj/h; git -C proj remote add m file://$HOME/m.git", "", func(n *Names, h *home) error {
 			return n.Repository(h.path("proj"), h.path("proj/.git"), h.path("proj/.git"))
 		}, "h"},
 		{"GIT_DIR", "mv proj/.git gd; git --git-dir=gd" + hooks, "GIT_DIR={home}/gd", nil, ".githooks"},
-		{"GIT_DIR and GIT_WORK_TREE", "mv proj/.git gd; git --git-dir=gd" + hooks, "GIT_DIR={home}/gd GIT_WORK_TREE={home}/proj/src", nil, ".githooks src/.githooks"},
+		{"GIT_DIR and GIT_WORK_TREE", "mv proj/.git gd; git --git-dir=gd" + hooks, "GIT_DIR={home}/gd GIT_WORK_TREE={home}/proj/src", nil, ".githooks src src/.githooks"},
 		{"GIT_CONFIG_GLOBAL in the project", ": >proj/c", "GIT_CONFIG_GLOBAL={home}/proj/c", nil, "c"},
 		{"GIT_CONFIG_COUNT with an include", ": >proj/c", "GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=include.path GIT_CONFIG_VALUE_0={home}/proj/c", nil, "c"},
 		{"XDG_CONFIG_HOME in the project", "true", "XDG_CONFIG_HOME={home}/proj/c", nil, "c/git/attributes c/git/config c/git/ignore"},
