@@ -519,6 +519,26 @@ func TestInheritedDescriptorsAreClosed(t *testing.T) {
 	}
 }
 
+// A command that is too long for an argument runs as a short one does.
+func TestLongCommand(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, mode := range modes {
+		for _, command := range []string{
+			"return 3; echo $?\nnonesuch; ls /proc/self/fd; ls /proc/$$/fd; echo $0 $# $LINENO ${#BASH_SOURCE[@]} ${BASH_EXECUTION_STRING%%#*}\nset -v\ntrap 'echo failed' ERR; false && true",
+			"set -e; false | cat\nx=${x:?y}; echo $x",
+		} {
+			run := func(padding int) clitest.Outcome {
+				cmd := b.Command("pk-bash", append(mode.options, "-y", "--raw", "-")...)
+				cmd.Stdin = strings.NewReader(command + "\n" + strings.Repeat(" ", padding) + "# the end")
+				return clitest.Finish(t, cmd)
+			}
+			short, long := run(0), run(128<<10)
+			long.Stderr = strings.ReplaceAll(long.Stderr, strings.Repeat(" ", 128<<10), "")
+			assert.Equal(t, short, long, command)
+		}
+	}
+}
+
 // Bash tells pk of a pipeline and of its state by a socket, which no program of the command has.
 func TestNoProgramHasTheSocketOfBash(t *testing.T) {
 	b := clitest.NewBox(t)

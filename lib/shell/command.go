@@ -48,14 +48,18 @@ func tooLong(command string, most int) string {
 }
 
 // Argv is the command line of bash. Bash reads no start-up files, and a command may begin
-// with a dash. A command that is too long for an argument is read from a
-// descriptor.
+// with a dash.
 func Argv(command string) []string {
 	if len(command) > maxArgument {
-		command = fmt.Sprintf(". /dev/fd/%d", longFD)
+		command = readsLong
 	}
 	return []string{"bash", "--noprofile", "--norc", "-c", "--", command}
 }
+
+// readsLong is the command in the place of one that is too long for an argument. It is one line, so that
+// the lines of the other have their numbers, and leaves what bash -c has: the variable with the command,
+// $_ and no descriptor. A file that bash sources could return, and would be named in messages.
+var readsLong = fmt.Sprintf(`IFS= builtin read -r -d "" BASH_EXECUTION_STRING </dev/fd/%[1]d; exec %[1]d<&-; builtin : "$BASH"; builtin eval "$BASH_EXECUTION_STRING"`, longFD)
 
 // Quiet are variables under which programs neither ask nor page nor keep their
 // output in a buffer that dies with them. They yield to the caller's own.
