@@ -524,7 +524,7 @@ func TestLongCommand(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, mode := range modes {
 		for _, command := range []string{
-			"return 3; echo $?\nnonesuch; ls /proc/self/fd; ls /proc/$$/fd; echo $0 $# $LINENO ${#BASH_SOURCE[@]} ${BASH_EXECUTION_STRING%%#*}\nset -v\ntrap 'echo failed' ERR; false && true",
+			"echo $_; return 3; echo $?\nnonesuch; ls /proc/self/fd; ls /proc/$$/fd; echo $0 $# $LINENO ${#BASH_SOURCE[@]} ${BASH_EXECUTION_STRING%%#*}\nset -v\ntrap 'echo failed' ERR; false && true",
 			"set -e; false | cat\nx=${x:?y}; echo $x",
 		} {
 			run := func(padding int) clitest.Outcome {
@@ -536,6 +536,30 @@ func TestLongCommand(t *testing.T) {
 			long.Stderr = strings.ReplaceAll(long.Stderr, strings.Repeat(" ", 128<<10), "")
 			assert.Equal(t, short, long, command)
 		}
+	}
+}
+
+// Nothing of the code with which bash tells of a pipeline is seen.
+func TestNoCodeOfOursIsSeen(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, mode := range modes {
+		output := func(command string) (output string, pipeline []int) {
+			var result struct {
+				Output   string
+				Pipeline []int
+			}
+			got := b.Run(t, "pk-bash", append(mode.options, "-y", "--json", command)...)
+			require.NoError(t, json.Unmarshal([]byte(got.Stdout), &result), got)
+			return result.Output, result.Pipeline
+		}
+		text, _ := output("echo $_; trap -p; declare -F; declare -p __ ___; false | true")
+		assert.Equal(t, "bash\nbash: line 1: declare: __: not found\nbash: line 1: declare: ___: not found\n", text, mode.name)
+		text, _ = output("set -v; false | true\nexit")
+		assert.Equal(t, "exit\n", text, mode.name)
+		text, pipeline := output("exec 7>&1; BASH_XTRACEFD=7; PS4=; set -x; false | false | false; true | false | :")
+		assert.NotContains(t, text, "trap", mode.name)
+		assert.Equal(t, 6, strings.Count(text, "\n"), text)
+		assert.Equal(t, []int{0, 1, 0}, pipeline, mode.name)
 	}
 }
 

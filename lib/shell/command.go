@@ -59,7 +59,7 @@ func Argv(command string) []string {
 // readsLong is the command in the place of one that is too long for an argument. It is one line, so that
 // the lines of the other have their numbers, and leaves what bash -c has: the variable with the command,
 // $_ and no descriptor. A file that bash sources could return, and would be named in messages.
-var readsLong = fmt.Sprintf(`IFS= builtin read -r -d "" BASH_EXECUTION_STRING </dev/fd/%[1]d; exec %[1]d<&-; builtin : "$BASH"; builtin eval "$BASH_EXECUTION_STRING"`, longFD)
+var readsLong = fmt.Sprintf(`IFS= builtin read -r -d "" BASH_EXECUTION_STRING </dev/fd/%[1]d; exec %[1]d<&-; builtin : "$0"; builtin eval "$BASH_EXECUTION_STRING"`, longFD)
 
 // Quiet are variables under which programs neither ask nor page nor keep their
 // output in a buffer that dies with them. They yield to the caller's own.
@@ -87,7 +87,7 @@ func Environ() []string {
 // would not, so the script sets the variable that turns this on. ok is false if the Job needs no
 // gate: there is nothing to learn from bash, and nothing to tell it.
 func Gated(env []string, command string, needed bool) (gated []string, ok bool) {
-	if !needed && !hasPipeline(command) {
+	if !needed && !tellsPipeline(command) {
 		return env, false
 	}
 	for _, kv := range env {

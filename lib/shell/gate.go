@@ -106,7 +106,7 @@ func newGate(j *Job) (*gate, error) {
 // gateScript is the script that bash reads first. Nothing of it is left when the
 // command begins: no variable, no function, no descriptor but the one that the trap
 // needs. The trap makes sure that its descriptor is not another file by now, and
-// is not seen by set -x. It ends a trap of the command's for DEBUG, whose output would be in the report.
+// is not seen by set -x, wherever bash writes that. It ends a trap of the command's for DEBUG, whose output would be in the report.
 //
 // Bash says hello before it takes anything of the state, which an earlier command has
 // decided.
@@ -116,7 +116,7 @@ func gateScript(j *Job) string {
 		script += fmt.Sprintf("{ builtin echo hello >&%[1]d && builtin read -r -u %[1]d _; } 2>/dev/null\n", gateFD)
 	}
 	tell, fd := j.Keep.tell(), gateFD
-	if hasPipeline(j.Command) {
+	if tellsPipeline(j.Command) {
 		tell = `builtin echo "stages ${__[@]}"; ` + tell
 	}
 	if tell != "" {
@@ -132,11 +132,14 @@ func gateScript(j *Job) string {
 		script += fmt.Sprintf("if builtin cd -- %s 2>/dev/null; then builtin echo dir >&%d; else %s; fi\n", Quote(dir), fd, otherwise)
 	}
 	if tell == "" {
-		return script + fmt.Sprintf("exec %d>&-\n", fd) + posix
+		return script + fmt.Sprintf("exec %d>&-\n", fd) + posix + lastWord
 	}
-	return script + posix + fmt.Sprintf("trap '{ __=(\"${PIPESTATUS[@]}\"); builtin trap - DEBUG; set +ex; [[ -S /dev/fd/%[1]d ]] && { %[2]s} >&%[1]d; } 2>/dev/null' EXIT\n",
-		fd, strings.ReplaceAll(tell, "'", `'\''`))
+	return script + posix + fmt.Sprintf("trap '{ __=(\"${PIPESTATUS[@]}\"); builtin trap - DEBUG; set +e; [[ -S /dev/fd/%[1]d ]] && { %[2]s} >&%[1]d; } 2>/dev/null {BASH_XTRACEFD}>/dev/null' EXIT\n",
+		fd, strings.ReplaceAll(tell, "'", `'\''`)) + lastWord
 }
+
+// lastWord gives $_ the value that it has when bash begins.
+const lastWord = `builtin : "$0"` + "\n"
 
 // posix gives the command the POSIX mode that its environment asks for.
 const posix = "[[ -z ${" + posixLater + "+x} ]] || { export POSIXLY_CORRECT=\"$" + posixLater + "\"; unset " + posixLater + "; }\n"
@@ -362,6 +365,26 @@ func (g *gate) close() {
 	if g.pidfd > 0 {
 		unix.Close(g.pidfd)
 	}
+}
+
+// tellsPipeline reports whether bash is to tell of a command's last pipeline. It does so in a trap,
+// which trap -p would show and set -v print.
+func tellsPipeline(command string) bool {
+	return hasPipeline(command) && !strings.Contains(command, "trap") && !setsVerbose(command)
+}
+
+// setsVerbose reports whether a command may hold set -v, alone or among other options.
+func setsVerbose(command string) bool {
+	set := false
+	for word := range strings.FieldsSeq(command) {
+		switch {
+		case set && strings.HasPrefix(word, "-") && strings.Contains(word, "v"), set && strings.HasPrefix(word, "verbose"):
+			return true
+		case word[0] != '-' && word != "pipefail":
+			set = word[strings.LastIndexAny(word, ";&|(){}")+1:] == "set"
+		}
+	}
+	return false
 }
 
 // hasPipeline tells whether a command may hold a pipeline: a bar that is not one
