@@ -13,10 +13,14 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/cli"
+	"pikuri/lib/confine"
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitignore"
 	"pikuri/lib/grep"
+	"pikuri/lib/overlay"
 	"pikuri/lib/pattern"
 	"pikuri/lib/workspace"
 )
@@ -120,21 +124,29 @@ func (w *work) place(typed string) (*grep.Place, error) {
 	}, nil
 }
 
-// userIgnores returns the content of the user's own ignore list, if pk-fs may read it.
+// userIgnores returns the content of the user's own ignore list. Git in the sandbox has it too. In a
+// root, or behind a link there, a command could have another file in its place: then it is read as
+// any file of a root.
 func (w *work) userIgnores() []byte {
 	file := gitconfig.ExcludesFile(w.confined.ProjectRoot(), os.LookupEnv)
 	if file == "" {
 		return nil
 	}
-	where, err := w.confined.Lookup(file, toRead)
-	if err != nil || where == "" {
+	var roots []string
+	for _, root := range w.confined.Roots() {
+		roots = append(roots, root.Path)
+	}
+	if _, ok := confine.LiesIn(file, roots); ok {
+		if p := w.reached(file); p != nil {
+			return content(p.Workspace, p.path, gitignore.MaxFile)
+		}
 		return nil
 	}
-	p, err := w.at("grep", where, toRead)
-	if err != nil {
-		return nil
+	text, _, err := overlay.ReadFile(unix.AT_FDCWD, file, 0, gitignore.MaxFile)
+	if errors.Is(err, overlay.ErrTooLarge) {
+		return make([]byte, gitignore.MaxFile+1) // of which the Tree tells
 	}
-	return content(p.Workspace, p.path, gitignore.MaxFile)
+	return text
 }
 
 // content reads a small file. It returns nil if it cannot open the file.
