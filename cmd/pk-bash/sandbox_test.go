@@ -635,6 +635,27 @@ func TestSessionDirectoriesInTheProjectAreRefused(t *testing.T) {
 	}
 }
 
+// A full disk of the cache is told of with its directory, wherever pk needs a file there.
+func TestFullCache(t *testing.T) {
+	b := clitest.NewBoxInOneRow(t)
+	clitest.Need(t, "unshare")
+	b.Mkdir(t, b.Home+"/.cache")
+	require.NoError(t, exec.Command("git", "init", "-q", b.Project).Run())
+	for files := 1; ; files += 3 {
+		cmd := b.Command("pk-bash", "-y", "--raw", "echo ok")
+		cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `exec unshare --user --map-root-user --mount sh -c 'mount -t tmpfs -o nr_inodes=$0 none "$HOME/.cache" && exec "$@"' "$@"`, "sh", strconv.Itoa(files)}, cmd.Args...)
+		got := clitest.Finish(t, cmd)
+		if got.Status == 0 {
+			assert.Greater(t, files, 10)
+			return
+		}
+		lines := strings.Split(got.Stderr, "\n")
+		require.Len(t, lines, 3, "%d files: %s", files, got.Stderr)
+		assert.Contains(t, lines[0], "no space left on device")
+		assert.Equal(t, fmt.Sprintf("pk-bash: hint: free space in %q, or set XDG_CACHE_HOME to a directory on another disk", b.Home+"/.cache/pikuri"), lines[1])
+	}
+}
+
 func TestTmpIsThePlayground(t *testing.T) {
 	b := clitest.NewBox(t)
 	got := run(t, b, "true", "--no-alias-tmp")

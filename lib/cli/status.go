@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/session"
 )
 
 // Exit statuses. Plain commands use the first three; commands that run
@@ -108,7 +109,7 @@ func HintOf(err error) string {
 	case errors.Is(err, syscall.ENOSYS):
 		return "the kernel is older than 5.12, or a system call filter denies what pk needs"
 	}
-	return ""
+	return session.Full(err)
 }
 
 // statusOf is the one place where a failure becomes an exit status.

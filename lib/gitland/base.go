@@ -339,7 +339,10 @@ func (l *Layer) write(name string, text *string) error {
 		return err
 	}
 	if text == nil {
-		return os.NewSyscallError("mknod", unix.Mknod(file, unix.S_IFCHR, 0))
+		if err := unix.Mknod(file, unix.S_IFCHR, 0); err != nil {
+			return &os.PathError{Op: "mknod", Path: file, Err: err}
+		}
+		return nil
 	}
 	return os.WriteFile(file, []byte(*text), 0o644)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -116,7 +117,22 @@ func makeBase(path string) (*os.File, error) {
 }
 
 func cannotMake(path string, err error) error {
+	if isFull(err) {
+		return fmt.Errorf("cannot make cache directory %q: %w", path, err)
+	}
 	return refuse("set XDG_CACHE_HOME to a directory of your own", "cannot make cache directory %q: %v", path, err)
+}
+
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// Full returns the advice for an error that names a file in the base, if its disk is full, or "". The
+// kernel gives the same error where it refuses a namespace or a cgroup.
+func Full(err error) string {
+	base, unknown := Base(os.Getenv)
+	if unknown != nil || !isFull(err) || !strings.Contains(err.Error(), base) {
+		return ""
+	}
+	return fmt.Sprintf("free space in %q, or set XDG_CACHE_HOME to a directory on another disk", base)
 }
 
 // checkGround keeps root from making directories in another user's home, as it would if
