@@ -383,6 +383,12 @@ func (s *Sandbox) explain(err error) error {
 	sound := s.kept && s.alive()
 	if !sound {
 		e, err := s.wait()
+		if err == nil && e.status.Signaled() {
+			return &bwrap.Unavailable{
+				Reason: fmt.Sprintf("cannot make a sandbox: the set-up program was killed by signal %d (%s)", e.status.Signal(), unix.SignalName(e.status.Signal())),
+				Advice: "try again; if memory is short, the kernel kills, and dmesg tells",
+			}
+		}
 		sound = err == nil && e.status == 0
 	}
 	if sound { // it could not take all files

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"runtime"
 	"syscall"
 	"testing"
@@ -45,6 +46,22 @@ func TestAliveDespiteSignals(t *testing.T) {
 	<-stopped
 	require.NoError(t, theirs.Close())
 	require.False(t, p.alive())
+}
+
+// A set-up program that is killed while it makes the sandbox is not taken for a bwrap that has failed.
+func TestKilledProgramIsTold(t *testing.T) {
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	child := exec.Command("sleep", "1000")
+	child.Stderr = write
+	require.NoError(t, child.Start())
+	write.Close()
+	require.NoError(t, child.Process.Signal(syscall.SIGTERM))
+	p := &program{said: listen(read), wait: func() (e exit, err error) {
+		_ = child.Wait()
+		return exit{status: child.ProcessState.Sys().(syscall.WaitStatus)}, nil
+	}}
+	assert.EqualError(t, (&Sandbox{program: p}).explain(io.EOF), "cannot make a sandbox: the set-up program was killed by signal 15 (SIGTERM)")
 }
 
 // A program that a started program becomes has the large table of files too.
