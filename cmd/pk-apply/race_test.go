@@ -167,3 +167,40 @@ func TestKilledThenWorkedOn(t *testing.T) {
 		g.done(t)
 	}
 }
+
+// SIGKILL of a landing that holds locks of git: the next command of pk removes these, whatever the project, and no
+// lock of the user's.
+func TestKilledWithLocks(t *testing.T) {
+	b := clitest.NewBox(t)
+	const commit = `id=$(git commit-tree -p HEAD -m 2 HEAD^{tree}) && echo $id >.git/refs/heads/main` // without a lock
+	for _, row := range []struct {
+		name    string
+		landing []string
+		next    string
+	}{
+		{"pk-apply, then pk-sweep", []string{"pk-apply", "--session", sessionName, "--all"}, "pk-sweep"},
+		{"pk-apply, then a command", []string{"pk-apply", "--session", sessionName, "--all"}, "pk-bwrap -- true"},
+		{"pk-bash, then pk-sweep", []string{"pk-bash", "-y", "--", commit}, "pk-sweep"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b)
+			g.host(t, `git init -q; git commit -q --allow-empty -m 1; mkdir ../other; touch .git/refs/heads/main.lock`)
+			g.trial(t, commit)
+			cmd := g.Command(row.landing[0], row.landing[1:]...)
+			require.NoError(t, cmd.Start())
+			for _, err := os.Lstat(g.Project + "/.git/index.lock"); err != nil; _, err = os.Lstat(g.Project + "/.git/index.lock") {
+				require.NoError(t, unix.Kill(cmd.Process.Pid, 0))
+				time.Sleep(time.Millisecond)
+			}
+			require.NoError(t, cmd.Process.Kill()) // while it waits for the branch
+			_ = cmd.Wait()
+			g.AwaitOrphans(t)
+			require.FileExists(t, g.Project+"/.git/index.lock")
+			g.in(t, g.dir+"/other", row.next)
+			left := g.host(t, `find .git -name '*.lock'; touch a; git add a`)
+			assert.Equal(t, ".git/refs/heads/main.lock\n", left)
+			g.host(t, `rm .git/refs/heads/main.lock`)
+		})
+	}
+}

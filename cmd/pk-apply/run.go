@@ -22,6 +22,7 @@ import (
 	"pikuri/lib/gitland"
 	"pikuri/lib/overlay"
 	"pikuri/lib/passwd"
+	"pikuri/lib/quarantine"
 	"pikuri/lib/session"
 	"pikuri/lib/shell"
 	"pikuri/lib/trial"
@@ -383,6 +384,9 @@ func (w *work) discardAll() error {
 
 // git lands commits and branches of the git directories that are named.
 func (w *work) git(s *trialflags.Selection) error {
+	if !w.dryRun && len(s.GitDirs) > 0 {
+		defer w.noteLocks(s.GitDirs)()
+	}
 	for _, l := range gitland.InOrder(s.GitDirs) {
 		var pending []trialflags.Ref
 		for _, r := range s.Refs {
@@ -407,6 +411,23 @@ func (w *work) git(s *trialflags.Selection) error {
 		}
 	}
 	return nil
+}
+
+// noteLocks has the next command of pk remove the locks of git that this process leaves if it is killed.
+func (w *work) noteLocks(list []*gitland.Layer) (done func()) {
+	n := quarantine.Note{Session: session.Reserve("").Name()}
+	for _, l := range list {
+		n.Unlock = append(n.Unlock, l.GitDir)
+	}
+	base, err := session.Base(os.Getenv)
+	if err == nil {
+		var note *quarantine.Note
+		if note, err = quarantine.Begin(base, n); err == nil {
+			return func() { _, _ = note.End(quarantine.Report{}) } // or the next command does
+		}
+	}
+	w.ctx.Warn("if this process is killed, locks of git stay: %v", err)
+	return func() {}
 }
 
 // landGit lands from the layer of one git directory, and returns the parts that stay.

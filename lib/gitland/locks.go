@@ -7,8 +7,20 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitlock"
 )
+
+// Unlock removes the locks in a git directory of the host's that killed processes of pk have left.
+func Unlock(gitDir string) {
+	for _, git := range (&Layer{GitDir: gitDir}).gitDirs() {
+		refs.Host{Common: git}.Sweep()
+		for _, name := range []string{indexFile, "config", shallowFile} {
+			gitlock.Sweep(filepath.Join(git, name))
+		}
+	}
+}
 
 // forgetLocks makes commands that share the layer see that lock files of the host's are
 // gone. An overlay caches a file of its lower layer that a process has looked up, until

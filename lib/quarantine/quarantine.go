@@ -44,6 +44,9 @@ type Note struct {
 
 	Layers []*gitland.Layer `json:"layers,omitempty"` // whose work lands
 
+	// Unlock are git directories in which pk-apply locks files.
+	Unlock []string `json:"unlock,omitempty"`
+
 	// Had are the repositories of earlier commands that this one, or one beside it, has back: they
 	// have been told.
 	Had []string `json:"had,omitempty"`
@@ -597,6 +600,9 @@ func recoverOne(base string, dir int, name string) (r Report, err error) {
 	}
 	if err != nil {
 		return r, errors.Join(err, os.Remove(n.path), n.file.Close())
+	}
+	for _, git := range n.Unlock {
+		gitland.Unlock(git)
 	}
 	for _, l := range n.Layers {
 		if err := l.Reopen(); err != nil {

@@ -42,7 +42,7 @@ func Apply(h Host, changes []Change, o Options) ([]Result, error) {
 		}
 	}
 	if slices.ContainsFunc(items, func(it *item) bool { return !it.done }) {
-		h.sweep()
+		h.Sweep()
 		if err := t.begin(); err != nil {
 			return nil, fmt.Errorf("cannot lock references: %w", err)
 		}
@@ -79,7 +79,7 @@ func keepBeside(h Host, id, in, name, message string, o Options) (string, error)
 	case t.kind(id) != "commit" || t.held("", id):
 		return "", nil
 	}
-	h.sweep()
+	h.Sweep()
 	if err := t.begin(); err != nil {
 		return "", fmt.Errorf("cannot lock references: %w", err)
 	}

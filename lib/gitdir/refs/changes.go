@@ -36,7 +36,7 @@ func Changes(h Host, upper int, o Options) ([]Change, []Refused, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	h.sweep()
+	h.Sweep()
 	o.Session = sessionPart(o.Session)
 	var v *view
 	for range maxReads {

@@ -31,8 +31,8 @@ func (t *transaction) end() {
 	t.journal.Close()
 }
 
-// sweep removes the locks of killed processes of pk.
-func (h Host) sweep() {
+// Sweep removes the locks of killed processes of pk.
+func (h Host) Sweep() {
 	entries, err := os.ReadDir(h.journals())
 	if err != nil {
 		return
