@@ -683,9 +683,9 @@ func (g *guard) gitlink(path, id string, added, judged bool) (string, error) {
 	return "", nil
 }
 
-// staged returns why the host must not get changed entries of the index, or "". A submodule that its HEAD has as well,
-// with that tree, was judged with that.
-func (g *guard) staged(x *indexes, head string) (string, error) {
+// staged returns why the host must not get changed entries of the index, or "". If it is for some files alone, bad
+// has these, sorted: the rest may land. A submodule that its HEAD has as well, with that tree, was judged with that.
+func (g *guard) staged(x *indexes, head string) (why string, bad []string, err error) {
 	bares, had, hadModule := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, e := range x.old {
 		had[e.Path] = true
@@ -697,12 +697,12 @@ func (g *guard) staged(x *indexes, head string) (string, error) {
 			return is && of.Mode == e.Mode && of.ID == e.ID
 		}
 		if !had[e.Path] {
-			why := g.behindLink(e.Path)
-			if trap := g.trap(e.Path, e.Mode, e.ID); why == "" && trap != "" && !judged() {
-				why = trap
+			if why := g.behindLink(e.Path); why != "" {
+				return why, nil, nil
 			}
-			if why != "" {
-				return why, nil
+			if trap := g.trap(e.Path, e.Mode, e.ID); trap != "" && !judged() {
+				why, bad = cmp.Or(why, trap), append(bad, e.Path)
+				continue
 			}
 		}
 		added := e.Mode == index.ModeGitlink && !hadModule[e.Path]
@@ -710,18 +710,24 @@ func (g *guard) staged(x *indexes, head string) (string, error) {
 		if e.Mode == index.ModeGitlink && !g.protects(e.Path) {
 			judge = func() (string, error) { return g.gitlink(e.Path, e.ID, added, judged()) }
 		}
-		if why, err := judge(); why != "" || err != nil {
-			return why, err
+		switch fault, err := judge(); {
+		case err != nil:
+			return "", nil, err
+		case fault != "" && (e.Mode == index.ModeGitlink || !g.protects(e.Path)):
+			return fault, nil, nil
+		case fault != "":
+			why, bad = cmp.Or(why, fault), append(bad, e.Path)
+			continue
 		}
 		dir := ""
 		for name := range strings.SplitSeq(e.Path, "/") {
 			if bare, ok := bares[dir]; bare || !ok && g.bareAt(x, dir, bares) {
-				return fmt.Sprintf("%q would be a git directory", "./"+strings.TrimSuffix(dir, "/")), nil
+				return fmt.Sprintf("%q would be a git directory", "./"+strings.TrimSuffix(dir, "/")), nil, nil
 			}
 			dir += name + "/"
 		}
 	}
-	return "", nil
+	return why, slices.Compact(bad), nil
 }
 
 // behindLink returns why a new path must not become tracked that lies behind a link of a work tree, or "". git adds none.

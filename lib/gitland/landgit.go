@@ -252,7 +252,7 @@ func (n *landing) stateOptions() state.Options {
 func (n *landing) findWork(o state.Options) error {
 	n.ended = slices.ContainsFunc(operations, n.endedTwice)
 	if !n.last { // one that git is writing would be incomplete
-		n.underWay = hasOperation(n.up) || slices.ContainsFunc(operations, func(name string) bool { return exists(filepath.Join(n.git, name)) })
+		n.underWay = n.isUnderWay()
 		return nil
 	}
 	o.Try = true
@@ -286,6 +286,11 @@ func (n *landing) findWork(o state.Options) error {
 		n.underWay, n.held = true, append(n.held, op)
 	}
 	return nil
+}
+
+// isUnderWay reports whether the command or the host has a state of work under way.
+func (n *landing) isUnderWay() bool {
+	return hasOperation(n.up) || slices.ContainsFunc(operations, func(name string) bool { return exists(filepath.Join(n.git, name)) })
 }
 
 // endedTwice reports whether the command has ended a state that is gone on the host, too, and pk has not removed it

@@ -328,7 +328,8 @@ func (n *landing) wholeIndex() (why string, err error) {
 	if why, err := n.unsafe(x.changed); err != nil || why != "" {
 		return why, err
 	}
-	if why, err := n.guard().staged(x, n.treeOf(n.headLanded())); err != nil || why != "" {
+	without, why, err := n.leaveOut(x)
+	if err != nil || why != "" {
 		return why, err
 	}
 	if n.mayBeApplied() && n.carries(x, n.headLanded()) {
@@ -345,6 +346,9 @@ func (n *landing) wholeIndex() (why string, err error) {
 	}
 	if len(x.both) > 0 {
 		n.tellBoth(x.both)
+	}
+	if without != "" {
+		out.drop("%s", without)
 	}
 	var look index.Look
 	if quiet { // a running command can write a file through a mapping, which leaves its times
@@ -578,9 +582,43 @@ func (n *landing) fit() (bool, error) {
 	whole.changed, whole.old = x.Differences()
 	why, err := n.unsafe(whole.changed)
 	if why == "" && err == nil {
-		why, err = n.guard().staged(&whole, n.treeOf(n.headLanded()))
+		why, _, err = n.guard().staged(&whole, n.treeOf(n.headLanded()))
 	}
 	return why == "" && err == nil, err
+}
+
+// leaveOut gives the index what the host's has at the paths of files that the host must not get, and tells of them. It
+// returns why even the rest must not land, or "". A state under way belongs to the whole index: without a file, its
+// end would take back what another branch has there.
+func (n *landing) leaveOut(x *indexes) (told, why string, err error) {
+	head := n.treeOf(n.headLanded())
+	why, bad, err := n.guard().staged(x, head)
+	if err != nil || len(bad) == 0 || !n.last || n.layer.adopts || n.isUnderWay() {
+		return "", why, err
+	}
+	host, err := parseWhole(x.host.text, n.git, n.repo.hexLen(), n.repo.objects)
+	if err != nil {
+		return "", why, nil
+	}
+	text := x.Restored(host, bad)
+	if text == nil {
+		return "", why, nil
+	}
+	rest, err := index.Parse(text, n.repo.hexLen(), x.host.text)
+	if err == nil {
+		err = rest.Check()
+	}
+	if err != nil { // it would have a file and files below it
+		return "", why, nil
+	}
+	told = fmt.Sprintf("the index lands without %q%s: %s", bad[0], andMore(len(bad)-1), why)
+	without := *x
+	without.Index, without.merged = rest, true
+	without.changed, without.old = rest.Differences()
+	if why, _, err = n.guard().staged(&without, head); why == "" && err == nil {
+		*x = without
+	}
+	return told, why, err
 }
 
 // stale returns a path at which the host's index keeps HEAD from moving, or "". was and is are the versions of

@@ -64,6 +64,52 @@ func TestIndexHasFiles(t *testing.T) {
 	}
 }
 
+// Of an index with files that the host must not get, the rest lands, with the host's entries for these.
+func TestIndexWithoutProtectedFiles(t *testing.T) {
+	for _, row := range []struct{ name, host, command, then, told, want string }{
+		{"a new one", ``, `echo 2 >.envrc; echo o >o; git add .`, ``, `without ".envrc": programs`, "a o"},
+		{"another version", `echo 1 >.envrc; git add .; git commit -qm e`, `echo 2 >.envrc; echo o >o; git add .`, ``, `without ".envrc"`, ".envrc=1 a o"},
+		{"another version of one that is staged", `echo 1 >.envrc; git add .`, `echo 2 >.envrc; echo o >o; git add .`, ``, `without ".envrc"`, ".envrc=1 a o"},
+		{"alone", ``, `echo 2 >.envrc; git add .`, ``, `without ".envrc"`, "a"},
+		{"two, and one below a directory", ``, `mkdir d; for f in .envrc d/.envrc d/f; do echo 2 >$f; done; git add .`, ``, `without ".envrc" and 1 more`, "a d/f"},
+		{"a file in the place of its directory", `mkdir d; echo 1 >d/.envrc; git add .; git commit -qm e`, `rm -r d; echo 2 >d; echo o >o; git add .`, ``, `without "d"`, "a o"},
+		{"in the place of a file", `echo 1 >.envrc; git add .; git commit -qm e`, `rm .envrc; mkdir .envrc; echo 2 >.envrc/f; echo o >o; git add .`, ``, `without ".envrc/f"`, "a o"},
+		{"in a conflict", `echo 1 >.envrc; git add .; git commit -qm e`, `b=$(git rev-parse :a); git rm -q --cached .envrc; printf "100644 $b 2\t.envrc\n100644 $b 3\t.envrc\n" | git update-index --index-info; echo o >o; git add o`, ``, `without ".envrc"`, ".envrc=1 a o"},
+		{"with trees and undone conflicts", `git checkout -q -b t; echo t >a; git commit -qam t; git checkout -q main; echo m >a; git commit -qam m`, `! git merge -q t; echo r >a; git add a; rm -f .git/MERGE_* .git/AUTO_MERGE; echo 2 >.envrc; mkdir d; echo f >d/f; git add .; git write-tree`, ``, `without ".envrc"`, "a d/f"},
+		{"split", ``, `echo 2 >.envrc; echo o >o; git add .; git update-index --split-index`, ``, `without ".envrc"`, "a o"},
+		{"of version 4", ``, `echo 2 >.envrc; echo o >o; git add .; git update-index --index-version 4`, ``, `without ".envrc"`, "a o"},
+		{"the host stages meanwhile", ``, `echo 2 >.envrc; echo o >o; git add .`, `echo h >h; git add h`, `without ".envrc"`, "a h o"},
+		{"an option", ``, `echo 2 >-x; echo o >o; git add .`, ``, `without "-x": programs would take`, "a o"},
+		{"in a merge under way", `git checkout -q -b t; echo 1 >.envrc; echo o >o; git add .; git commit -qm t; git checkout -q main`, `git merge -q --no-commit --no-ff t; echo 2 >.envrc; git add .`, ``, `the index does not land`, "a"},
+		{"with a file that lies behind a link", `mkdir d; ln -s d l`, `git update-index --add --cacheinfo 100644,$(git rev-parse :a),l/f; echo 2 >.envrc; git add .envrc`, ``, `behind the link`, "a"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := newGround(t)
+			g.Sh(`repo .; echo a >a; git add .; git commit -qm a; ` + row.host)
+			l := g.mount(g.Root+"-layers", row.command)
+			l.Checkouts = []Checkout{{GitDir: l.GitDir, WorkTree: g.Root, Names: []string{".envrc", "d/.envrc"}}}
+			g.Sh(row.then)
+			told := g.landed(l)
+			assert.Contains(t, told[len(told)-1], row.told)
+			var got []string
+			for name := range strings.FieldsSeq(g.Git(".", "ls-files")) {
+				if strings.HasSuffix(name, ".envrc") {
+					name += "=" + g.Git(".", "cat-file", "blob", ":"+name)
+				}
+				got = append(got, name)
+			}
+			assert.Equal(t, row.want, strings.Join(got, " "))
+			g.Git(".", "commit", "-q", "--allow-empty", "-m", "host")
+			assert.Equal(t, g.Git(".", "ls-files"), g.Git(".", "ls-tree", "-r", "--name-only", "HEAD"), "the index claims another tree")
+			assert.Empty(t, g.Git(".", "fsck", "--full", "--no-dangling"))
+			if row.name != "in a merge under way" {
+				assert.Len(t, told, 1)
+				assert.NoFileExists(t, l.Upper()+"/index", "the next command finds the host's")
+			}
+		})
+	}
+}
+
 // A command's sparse checkout lands where the host has one too.
 func TestIndexOfSparseCheckout(t *testing.T) {
 	const repo = `repo .; mkdir d e; echo 1 >d/f; echo 2 >e/g; echo 3 >h; git add .; git commit -qm a; `

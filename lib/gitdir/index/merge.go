@@ -310,6 +310,29 @@ func (w *writer) text() []byte {
 	return append(w.out, make([]byte, w.hashLen)...)
 }
 
+// Restored returns the text of an index with the entries that another one has at some paths, which are sorted. It is
+// as that of Merge: nil if it would have a sparse directory.
+func (x *Index) Restored(from *Index, paths []string) []byte {
+	w := newWriter(x.hashLen)
+	for own, others := x.entries, from.entries; len(own)+len(others) > 0; {
+		path := first(first(nil, x, own), from, others)
+		var mine, theirs []entry
+		mine, own = x.cut(own, path)
+		theirs, others = from.cut(others, path)
+		in := x
+		if _, is := slices.BinarySearch(paths, string(path)); is {
+			in, mine = from, theirs
+		}
+		for i := range mine {
+			if mine[i].mode == modeDirectory {
+				return nil
+			}
+			w.write(in, &mine[i], path)
+		}
+	}
+	return w.text()
+}
+
 // at returns the entries of a path.
 func (x *Index) at(path []byte) []entry {
 	from := sort.Search(len(x.entries), func(i int) bool { return bytes.Compare(x.path(&x.entries[i]), path) >= 0 })
