@@ -154,7 +154,7 @@ func (f Shared) separate() error {
 		err = unix.Lstat(f.Path, &st)
 	}
 	if err == nil {
-		err = gitlock.Replace(f.Path, content, time.Unix(st.Mtim.Unix()))
+		err = gitlock.Replace(f.Path, content, time.Unix(st.Mtim.Unix()), gitlock.Sharing{})
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil // git has removed it

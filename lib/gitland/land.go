@@ -14,10 +14,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitlock"
 	"pikuri/lib/overlay"
 )
 
@@ -43,6 +45,7 @@ type lander struct {
 type repository struct {
 	rel, host string
 	format    objects.Format
+	sharing   gitlock.Sharing
 	objects   *objects.Database
 	lander    *objects.Lander
 	guard     *guard
@@ -464,12 +467,26 @@ func (l *lander) open(rel string) (*repository, error) {
 	if r.format, r.promised, err = objects.FormatOf(r.host); err != nil {
 		return nil, err
 	}
+	r.sharing = sharingOf(r.host)
 	if r.objects, err = objects.Open(filepath.Join(r.host, "objects"), r.format); err != nil {
 		return nil, err
 	}
-	r.lander = objects.NewLander(r.objects, r.format, objects.Options{Shallow: r.mayEnd, Cut: r.cut, Promised: r.promised, Budget: r.budget})
+	r.lander = objects.NewLander(r.objects, r.format, objects.Options{Shallow: r.mayEnd, Cut: r.cut, Promised: r.promised, Sharing: r.sharing, Budget: r.budget})
 	l.repos[rel] = r
 	return r, nil
+}
+
+// sharingOf reads core.sharedRepository of a git directory.
+func sharingOf(gitDir string) (s gitlock.Sharing) {
+	text, _ := os.ReadFile(filepath.Join(gitDir, "config"))
+	entries, _ := gitconfig.Parse("config", text)
+	for _, e := range entries {
+		if e.Key == "core.sharedrepository" {
+			is, _ := e.Bool()
+			s = gitlock.ParseSharing(e.Value, is)
+		}
+	}
+	return s
 }
 
 // hexLen is the number of digits of an ID.

@@ -173,7 +173,9 @@ func (n *landing) acquire() (err error) {
 		deadline = deadline.Add(lockWait)
 	}
 	n.layer.hideLock(file)
-	n.lock, err = gitlock.Acquire(file, deadline)
+	if n.lock, err = gitlock.Acquire(file, deadline); err == nil {
+		n.lock.Sharing = n.repo.sharing
+	}
 	return err
 }
 

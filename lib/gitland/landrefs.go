@@ -441,7 +441,7 @@ func (n *landing) report(c refs.Result) {
 func (l *lander) refOptions(r *repository, out *landed) refs.Options {
 	return refs.Options{
 		Session: l.layer.Session, Kind: r.objects.Kind, IsAncestor: r.isAncestor, Clean: func(id string) bool { return l.clean(r, id) }, Committer: committer(), Since: time.Unix(0, out.Since),
-		Locking: l.layer.hideLock, Packed: l.layer.packedThen(r.host),
+		Locking: l.layer.hideLock, Packed: l.layer.packedThen(r.host), Sharing: r.sharing,
 	}
 }
 

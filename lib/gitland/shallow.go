@@ -116,6 +116,7 @@ func (r *repository) changeEnds(change func(ids map[string]bool)) error {
 	if err != nil {
 		return err
 	}
+	lock.Sharing = r.sharing
 	text, err := os.ReadFile(file)
 	if err == nil || errors.Is(err, os.ErrNotExist) {
 		ids := map[string]bool{}

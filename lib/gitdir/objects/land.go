@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/gitlock"
 )
 
 // Options describe the objects that may be missing from the host's database.
@@ -22,6 +24,9 @@ type Options struct {
 	// Promised are the kinds of objects, "blob" or "tree", that may be missing since the
 	// repository is a partial clone: git fetches one from the remote when it needs it.
 	Promised []string
+
+	// Sharing is that of the repository.
+	Sharing gitlock.Sharing
 
 	// Budget bounds the work. Nil: there is one for this Lander.
 	Budget *Budget
@@ -255,7 +260,7 @@ func (r *landing) run() (err error) {
 // open opens the host's directory for new objects.
 func (l *Lander) open() (err error) {
 	if l.target == nil {
-		l.target, err = newTarget(l.host)
+		l.target, err = newTarget(l.host, l.options.Sharing)
 	}
 	return err
 }

@@ -12,12 +12,14 @@ import (
 	"hash/adler32"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitlock"
 )
 
 // Speed is git's own level for loose objects, and nearly the same in size.
@@ -66,11 +68,14 @@ type target struct {
 	mode   uint32 // of the directory: shared repositories differ in it
 }
 
-func newTarget(d *Database) (*target, error) {
+func newTarget(d *Database, s gitlock.Sharing) (*target, error) {
 	t := &target{format: d.format, dir: d.stores[0].dir}
 	var st unix.Stat_t
 	err := unix.Fstat(t.dir, &st)
-	t.mode = st.Mode & 0o7777
+	mode := s.Mode(fs.ModeDir | fs.FileMode(st.Mode&0o777))
+	if t.mode = st.Mode&0o7000 | uint32(mode.Perm()); mode&fs.ModeSetgid != 0 {
+		t.mode |= unix.S_ISGID
+	}
 	return t, err
 }
 

@@ -612,7 +612,7 @@ func (t *transaction) appendLog(name string, entries []LogEntry) error {
 		return fmt.Errorf("cannot write its log: %w", err)
 	}
 	for range 5 { // git may remove an empty directory that pk made
-		if err := makeParents(file); err != nil && !notThere(err) {
+		if err := makeParents(file, t.o.Sharing); err != nil && !notThere(err) {
 			return fmt.Errorf("cannot write its log: %w", err)
 		}
 		f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o666)
@@ -624,7 +624,7 @@ func (t *transaction) appendLog(name string, entries []LogEntry) error {
 		}
 		err = appendText(f, logText(entries))
 		if err == nil {
-			err = gitlock.Share(f)
+			err = t.o.Sharing.Share(f)
 		}
 		if err2 := f.Close(); err == nil {
 			err = err2
@@ -890,10 +890,10 @@ func (t *transaction) saveAs(name, id, log, message string, advance bool) (bool,
 		if err := t.clearLogs(name); err != nil {
 			return false, err
 		}
-		if err := makeParents(t.log(name)); err != nil {
+		if err := makeParents(t.log(name), t.o.Sharing); err != nil {
 			return false, err
 		}
-		if err := gitlock.Replace(t.log(name), []byte(log), time.Time{}); err != nil {
+		if err := gitlock.Replace(t.log(name), []byte(log), time.Time{}, t.o.Sharing); err != nil {
 			return false, err
 		}
 	}

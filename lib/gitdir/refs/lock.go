@@ -25,11 +25,14 @@ func (t *transaction) acquire(file string) (l *gitlock.Lock, err error) {
 		}
 	}
 	for ; ; time.Sleep(time.Millisecond) {
-		if err = makeParents(file); err == nil {
+		if err = makeParents(file, t.o.Sharing); err == nil {
 			if t.o.Locking != nil {
 				t.o.Locking(file)
 			}
 			l, err = gitlock.Acquire(file, t.deadline)
+		}
+		if err == nil {
+			l.Sharing = t.o.Sharing
 		}
 		if !errors.Is(err, fs.ErrNotExist) || !time.Now().Before(t.deadline) {
 			return l, err
@@ -39,7 +42,7 @@ func (t *transaction) acquire(file string) (l *gitlock.Lock, err error) {
 
 // makeParents makes the directories above a file. It may have to be called again:
 // git removes empty ones.
-func makeParents(file string) error {
+func makeParents(file string, s gitlock.Sharing) error {
 	dir := filepath.Dir(file)
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
@@ -48,22 +51,19 @@ func makeParents(file string) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := makeParents(dir); err != nil {
+	if err := makeParents(dir, s); err != nil {
 		return err
 	}
 	gitlock.Step("mkdir")
 	if err := os.Mkdir(dir, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	parent, err := os.Stat(filepath.Dir(dir))
-	if err != nil || parent.Mode()&fs.ModeSetgid == 0 {
-		return err
-	}
-	info, err = os.Stat(dir)
+	f, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	return os.Chmod(dir, info.Mode()|fs.ModeSetgid|parent.Mode().Perm()&0o077)
+	defer f.Close()
+	return s.Share(f)
 }
 
 // removeParents removes the empty directories above a removed file. Like git it leaves

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/gitlock"
 )
 
 // Host is a git directory of the host. Paths are absolute.
@@ -58,6 +60,9 @@ type Options struct {
 	// Kind returns the type of an object on the host, such as "commit". A ref to an unknown
 	// object is refused.
 	Kind func(id string) (string, error)
+
+	// Sharing is that of the repository.
+	Sharing gitlock.Sharing
 
 	// Clean, if not nil, reports whether git on the host may check out a commit. A line of a
 	// log that leads to another does not land.

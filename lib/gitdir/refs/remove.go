@@ -272,7 +272,7 @@ func (t *transaction) writeStash(l *gitlock.Lock, it *item, now value, log strin
 	}
 	if text := logText(lines); text != "" && text != log {
 		removeEmpty(t.log(stash))
-		if err := makeParents(t.log(stash)); err != nil {
+		if err := makeParents(t.log(stash), t.o.Sharing); err != nil {
 			return err
 		}
 		logLock, err := t.acquire(t.log(stash))

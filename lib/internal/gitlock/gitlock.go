@@ -25,8 +25,9 @@ const marker = "locked by pk\n"
 
 // Lock is a lock that git respects.
 type Lock struct {
-	file string // the locked one
-	held *os.File
+	Sharing Sharing // of a new version
+	file    string  // the locked one
+	held    *os.File
 }
 
 // Step is called before each change. Tests end the process there.
@@ -52,7 +53,7 @@ func Acquire(file string, deadline time.Time) (*Lock, error) {
 			}
 		}
 		if err == nil {
-			return &Lock{file, f}, nil
+			return &Lock{file: file, held: f}, nil
 		}
 		if !errors.Is(err, fs.ErrExist) || !time.Now().Before(deadline) {
 			return nil, err
@@ -65,7 +66,7 @@ func Acquire(file string, deadline time.Time) (*Lock, error) {
 func Sweep(file string) {
 	if f := takeOver(file + ".lock"); f != nil {
 		os.Remove(temporary(file))
-		_ = (&Lock{file, f}).Release()
+		_ = (&Lock{file: file, held: f}).Release()
 	}
 }
 
@@ -132,15 +133,15 @@ func (l *Lock) Release() error {
 
 // Replace gives the locked file a new content.
 func (l *Lock) Replace(content []byte, changed time.Time) error {
-	return Replace(l.file, content, changed)
+	return Replace(l.file, content, changed, l.Sharing)
 }
 
 // Replace gives a file a new content in one step, and a time of its last change unless
 // that is zero. The caller has its lock, or that of the ref whose log it is. The mode of
-// a regular file stays; a new file is shared as Share does. A temporary file that a
+// a regular file stays, as far as the sharing leaves it. A temporary file that a
 // killed process left is overwritten: git reads no file below refs whose name begins
-// with a dot.
-func Replace(file string, content []byte, changed time.Time) error {
+// with a dash.
+func Replace(file string, content []byte, changed time.Time, s Sharing) error {
 	mode := os.FileMode(0o666)
 	old, err := os.Lstat(file)
 	keep := err == nil && old.Mode().IsRegular()
@@ -155,8 +156,9 @@ func Replace(file string, content []byte, changed time.Time) error {
 	}
 	if keep {
 		err = f.Chmod(mode)
-	} else {
-		err = Share(f)
+	}
+	if err == nil && !(keep && s == (Sharing{})) {
+		err = s.Share(f)
 	}
 	if err == nil {
 		_, err = f.Write(content)
@@ -177,22 +179,4 @@ func Replace(file string, content []byte, changed time.Time) error {
 func temporary(file string) string {
 	dir, base := filepath.Split(file)
 	return dir + "." + base + ".pk"
-}
-
-// Share gives a file the permissions of a repository that several users share:
-// git marks its directories with the set-group-ID bit.
-func Share(f *os.File) error {
-	dir, err := os.Stat(filepath.Dir(f.Name()))
-	if err != nil || dir.Mode()&fs.ModeSetgid == 0 {
-		return err
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	want := info.Mode().Perm() | dir.Mode().Perm()&0o066
-	if want == info.Mode().Perm() {
-		return nil
-	}
-	return f.Chmod(want)
 }
