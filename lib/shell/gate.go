@@ -370,21 +370,7 @@ func (g *gate) close() {
 // tellsPipeline reports whether bash is to tell of a command's last pipeline. It does so in a trap,
 // which trap -p would show and set -v print.
 func tellsPipeline(command string) bool {
-	return hasPipeline(command) && !strings.Contains(command, "trap") && !setsVerbose(command)
-}
-
-// setsVerbose reports whether a command may hold set -v, alone or among other options.
-func setsVerbose(command string) bool {
-	set := false
-	for word := range strings.FieldsSeq(command) {
-		switch {
-		case set && strings.HasPrefix(word, "-") && strings.Contains(word, "v"), set && strings.HasPrefix(word, "verbose"):
-			return true
-		case word[0] != '-' && word != "pipefail":
-			set = word[strings.LastIndexAny(word, ";&|(){}")+1:] == "set"
-		}
-	}
-	return false
+	return hasPipeline(command) && !strings.Contains(command, "trap") && !strings.Contains(command, "set -v")
 }
 
 // hasPipeline tells whether a command may hold a pipeline: a bar that is not one

@@ -69,8 +69,7 @@ func FuzzQuote(f *testing.F) {
 func TestTellsPipeline(t *testing.T) {
 	for command, want := range map[string]bool{
 		"a | b": true, "a|b": true, "a |& b": true, "|": true, "a || b": false, "a ||": false, "a >| b": false, "a": false, "a || b | c": true,
-		"trap -p; a | b": false, "set -v; a | b": false, "a;set -euv | b": false, "set -o pipefail -xv; a | b": false, "set -e -o verbose; a | b": false,
-		"set -eo pipefail; a -v | b": true, "set -ex; a --verbose | b": true, "git reset -v | a": true,
+		"trap -p; a | b": false, "set -v; a | b": false, "set -eo pipefail; a -v | b": true,
 	} {
 		assert.Equal(t, want, tellsPipeline(command), command)
 	}

@@ -140,7 +140,7 @@ func (l *Lock) Replace(content []byte, changed time.Time) error {
 // that is zero. The caller has its lock, or that of the ref whose log it is. The mode of
 // a regular file stays, as far as the sharing leaves it. A temporary file that a
 // killed process left is overwritten: git reads no file below refs whose name begins
-// with a dash.
+// with a dot.
 func Replace(file string, content []byte, changed time.Time, s Sharing) error {
 	mode := os.FileMode(0o666)
 	old, err := os.Lstat(file)
