@@ -431,8 +431,12 @@ func (n *landing) report(c refs.Result) {
 	case c.Outcome == refs.Kept:
 		out.retell(fmt.Sprintf("the host has moved %q meanwhile: it stays at ", c.Name), "%s", short(c.Old))
 	case c.Trash != "":
-		id, _, _ := refs.Value(n.host, c.Trash) // of the stash, any entry
-		out.note("%q was %s, which is now %q", c.Name, short(cmp.Or(id, c.Old)), c.Trash)
+		id, _, _ := refs.Value(n.host, c.Trash)
+		was := "was"
+		if c.Name == "refs/stash" { // it may be any entry
+			was = "had"
+		}
+		out.note("%q %s %s, which is now %q", c.Name, was, short(cmp.Or(id, c.Old)), c.Trash)
 	case !refs.PerWorktree(c.Name) && c.Name != "refs/stash" && isID(c.Old) && isID(c.New) && !r.isAncestor(c.Old, c.New):
 		out.note("%q was %s, which other references have", c.Name, short(c.Old))
 	}

@@ -538,7 +538,13 @@ func (v *view) stashed(c *Change, now entry) (*Change, error) {
 		}
 		c.Log = append(c.Log, e)
 	}
-	if c.Target != "" || !removed && len(c.Log) > 0 && c.Log[len(c.Log)-1].New != c.New {
+	emptied := !removed && len(c.Log) == 0 && host != ""
+	if emptied && c.newValue() == now.value { // git reflog expire: it drops no value of other references either
+		v.refuse(stash, "its log is empty, and the host's lists stashes")
+		v.refused[len(v.refused)-1].Broken = true
+		return nil, nil
+	}
+	if c.Target != "" || emptied || !removed && len(c.Log) > 0 && c.Log[len(c.Log)-1].New != c.New {
 		v.refuse(stash, "its log does not end with its value")
 		return nil, nil
 	}

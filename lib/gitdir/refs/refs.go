@@ -50,7 +50,7 @@ type Change struct {
 // of a file's name.
 type Refused struct {
 	Name, Reason string
-	Broken       bool // the file holds no value: git fails wherever it reads it
+	Broken       bool // the file holds no value, or no list: the next command has the host's
 }
 
 // Options of Changes and Apply.
