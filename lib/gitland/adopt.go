@@ -230,18 +230,31 @@ func (a *adoption) readHead(source int) (text, commit string, err error) {
 	value = strings.TrimSpace(value)
 	if ref, ok := strings.CutPrefix(value, "ref:"); ok {
 		ref = strings.TrimSpace(ref)
-		if !strings.HasPrefix(ref, "refs/heads/") {
-			return "", "", fmt.Errorf("its HEAD is no branch: %q", ref)
-		}
-		if short := strings.TrimPrefix(ref, "refs/heads/"); !gitplace.IsPlain(ref) || pseudo(short) || mayBeShort(strings.ToLower(short)) {
-			return "", "", fmt.Errorf("the name of its branch may be taken for another thing, or run by a prompt: %q", ref)
-		}
-		return "ref: " + ref + "\n", "", refs.CheckName(ref)
+		return "ref: " + ref + "\n", "", checkBranch(ref)
 	}
 	if n := len(value); n != 40 && n != 64 || strings.Trim(value, "0123456789abcdef") != "" {
 		return "", "", fmt.Errorf("its HEAD is no branch and no commit: %q", value)
 	}
-	return "ref: refs/heads/main\n", value, nil
+	branch := "refs/heads/main"
+	if start, err := readSmall(source, bisectStart, unix.O_NOFOLLOW); err == nil { // a bisect goes back there
+		if ref := "refs/heads/" + strings.TrimSpace(string(start)); checkBranch(ref) == nil {
+			branch = ref
+		}
+	}
+	return "ref: " + branch + "\n", value, nil
+}
+
+const bisectStart = "BISECT_START"
+
+// checkBranch refuses a HEAD that git on the host may misread.
+func checkBranch(ref string) error {
+	if !strings.HasPrefix(ref, "refs/heads/") {
+		return fmt.Errorf("its HEAD is no branch: %q", ref)
+	}
+	if short := strings.TrimPrefix(ref, "refs/heads/"); !gitplace.IsPlain(ref) || pseudo(short) || mayBeShort(strings.ToLower(short)) {
+		return fmt.Errorf("the name of its branch may be taken for another thing, or run by a prompt: %q", ref)
+	}
+	return refs.CheckName(ref)
 }
 
 // config is the part of a configuration that describes the repository itself.

@@ -96,12 +96,18 @@ func TestAdoptAsItIs(t *testing.T) {
 		"a new submodule":             `repo l; ` + three + `git -c protocol.file.allow=always submodule add -q ../l lib`,
 		"stashes":                     three + `echo s >f1; git stash -q; echo t >t; git add t; git stash -q`,
 		"a merge":                     three + `git checkout -q -b side HEAD~2; echo s >f2; git add f2; git commit -qm s; git merge -q main || true`,
+		"a bisect":                    three + `git bisect start HEAD HEAD~2 >../said; test -e .git/refs/bisect/bad`,
+		"a bisect of a branch":        three + `git checkout -q -b side; git commit -q --allow-empty -m 4; git bisect start --term-new=slow --term-old=fast >../said; git bisect slow >../said; git bisect fast HEAD~3 >../said; git bisect skip >../said`,
+		"a bisect without a branch":   three + `git branch -q -m other; git checkout -q --detach; git bisect start HEAD HEAD~2 >../said; git bisect skip >../said || true`,
+		"a bisect without a checkout": three + `git bisect start --no-checkout HEAD HEAD~2 >../said`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGround(t)
 			want := ""
 			look := func() string {
-				return g.Git("a", "log", "--all", "--format=%s %D") + g.Git("a", "-c", "core.fsmonitor=", "status", "--porcelain=v2", "--branch", "--ignore-submodules", "-uno") + g.Git("a", "stash", "list") + g.Git("a", "ls-files", "-s")
+				bisect, _ := g.TryGit("a", "bisect", "log")
+				return g.Git("a", "log", "--all", "--format=%s %D") + g.Git("a", "-c", "core.fsmonitor=", "status", "--porcelain=v2", "--branch", "--ignore-submodules", "-uno") + g.Git("a", "stash", "list") + g.Git("a", "ls-files", "-s") +
+					g.Git("a", "for-each-ref") + g.Git("a", "rev-parse", "HEAD") + bisect
 			}
 			g.command(func() { g.Sh(script); want = look() })
 			a, err := Adopt(g.State, g.Path("a"))

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
@@ -173,7 +175,12 @@ func (n *landing) tryAside(began, meanwhile string, changes []refs.Change, stays
 			c.Aside, err = g.stashed(c, heads)
 		case strings.HasPrefix(c.Name, "refs/bisect/"):
 			bad, _, _ := refs.Value(n.host, "refs/bisect/bad")
-			if c.New != "" && !r.isAncestor(c.New, bad, n.before().id, heads[git]) {
+			start := ""
+			if n.layer.adopts { // a commit, if the bisect began without a branch
+				text, _ := readSmall(n.up, bisectStart, unix.O_NOFOLLOW)
+				start = strings.TrimSpace(string(text))
+			}
+			if c.New != "" && !r.isAncestor(c.New, bad, n.before().id, heads[git], start) {
 				c.Aside = "HEAD does not have it in its history"
 			}
 		}

@@ -133,7 +133,7 @@ func (g *guard) usedElsewhere(branch, git string) string {
 }
 
 // returning are the files that name the branch to which git goes back.
-var returning = []string{"rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START"}
+var returning = []string{"rebase-merge/head-name", "rebase-apply/head-name", bisectStart}
 
 // returns lists the branches to which git goes back after a rebase or a bisect that is under
 // way in a git directory of the host's.
