@@ -23,7 +23,7 @@ type Protected struct {
 
 	Link bool // a symbolic link that is watched, and the place that it leads to is not protected by it
 	File bool // if it is missing, a directory that appears there does no harm
-	Dir  bool // a directory that commands write in: its name is protected
+	Dir  bool // commands may write in it, but put no link in its place
 }
 
 // protect mounts each protected path read-only on itself. It also makes every directory
@@ -103,7 +103,7 @@ func (b *builder) protectIn(w Mount, p Protected) error {
 	case err != nil:
 		return &Refusal{Reason: fmt.Sprintf("cannot protect %q: %v", p.Path, cause(err)), Advice: "see whether it can be entered"}
 	case missing:
-		b.watch(Watch{Path: p.Path, Rule: p.Rule, File: p.File})
+		b.watch(Watch{Path: p.Path, Rule: p.Rule, File: p.File || p.Dir, Dir: p.Dir})
 	case link != "":
 		return b.protectLink(link, p)
 	}
@@ -130,7 +130,7 @@ func (b *builder) pinned(w, m Mount) (missing bool, link string, err error) {
 			return false, "", err
 		case info.Mode()&os.ModeSymlink != 0:
 			return false, at.Source, nil
-		case i < len(names)-1 && !info.IsDir():
+		case (i < len(names)-1 || m.Op == OpPin) && !info.IsDir():
 			b.missing[at.Source+"/"] = true
 			return true, "", nil
 		case i == len(names)-1 && m.Op != OpPin:
@@ -315,6 +315,7 @@ func (b *builder) watch(w Watch) {
 	at := slices.IndexFunc(b.plan.Watched, func(o Watch) bool { return o.Path == w.Path && o.Link == w.Link })
 	if at >= 0 {
 		b.plan.Watched[at].File = b.plan.Watched[at].File && w.File
+		b.plan.Watched[at].Dir = b.plan.Watched[at].Dir && w.Dir
 		return
 	}
 	b.plan.Watched = append(b.plan.Watched, w)

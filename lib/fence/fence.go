@@ -632,6 +632,9 @@ func (f *Fence) beginNote() {
 		if w.File {
 			n.Files = append(n.Files, w.Path)
 		}
+		if w.Dir {
+			n.Dirs = append(n.Dirs, w.Path)
+		}
 	}
 	for _, m := range f.Plan.Mounts {
 		if m.Op == bwrap.OpProtect {

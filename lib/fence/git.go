@@ -193,8 +193,8 @@ func (f *Fence) placesBehind(workTree string, links []gitland.Behind) (more []bw
 	return more
 }
 
-// tracked lists the paths that no commit may bring another file to. Git does not put one in the place of a directory
-// with untracked files.
+// tracked lists the paths that no commit may bring another file to. A submodule or a file may come to those of work
+// trees, and git puts nothing in the place of a directory with untracked files.
 func tracked(names []gitconfig.Named) (paths []string) {
 	for _, n := range names {
 		if !n.Dir {
@@ -217,7 +217,9 @@ func (f *Fence) nameProtected(list []bwrap.Protected) {
 		}
 	}
 	for _, w := range f.Plan.Watched {
-		paths[w.Path] = false
+		if !w.Dir {
+			paths[w.Path] = false
+		}
 	}
 	for _, m := range f.Plan.Mounts {
 		if m.Op == bwrap.OpProtect {

@@ -27,8 +27,8 @@ type Named struct {
 	// does no harm.
 	File bool
 
-	// Dir is a directory on the way to a repository or a work tree. Commands may write in it, and put nothing in
-	// its place.
+	// Dir is the place of a directory on the way to a repository or a work tree. Commands may write in it, but only a
+	// link in its place does harm.
 	Dir bool
 }
 
@@ -210,7 +210,7 @@ func (n *Names) repository(at gitDirs, tops ...string) error {
 		default:
 			continue
 		}
-		n.way(g.tops[len(g.tops)-1], "git writes files below it: "+s.Key)
+		n.place(g.tops[len(g.tops)-1], Named{Why: "git writes files below it: " + s.Key, Dir: true})
 	}
 	for _, dir := range g.gitDirs {
 		n.links(dir, "a link in the git directory leads here")
@@ -287,11 +287,9 @@ func (n *Names) ways(at gitDirs) {
 	}
 }
 
-// way adds what is on the way to a directory that git goes to, and not what is in it: another repository, or another
-// work tree, would lie in the place of each.
+// way adds what is on the way to a repository, and not what is in it: another one would lie in the place of each.
 func (n *Names) way(path, why string) {
-	place := n.follow(path).Place
-	is := n.look(place)
+	is := n.look(n.follow(path).Place)
 	n.place(path, Named{Why: why, File: is == missingFile, Dir: is == aDirectory})
 }
 

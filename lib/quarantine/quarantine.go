@@ -34,6 +34,7 @@ import (
 type Note struct {
 	Names   []string `json:"names,omitempty"` // absolute paths at which there was nothing
 	Files   []string `json:"files,omitempty"` // of Names: a directory there does no harm
+	Dirs    []string `json:"dirs,omitempty"`  // of Files: nor does a file
 	Links   []Link   `json:"links,omitempty"`
 	Modes   []Mode   `json:"modes,omitempty"`
 	Linked  []Linked `json:"linked,omitempty"`
@@ -195,7 +196,8 @@ func (n *Note) planted(name string, w ways) string {
 		return at.blocked
 	}
 	info, err := os.Lstat(name)
-	if errors.Is(err, os.ErrNotExist) || err == nil && info.IsDir() && slices.Contains(n.Files, name) {
+	isFile := func() bool { return info.Mode()&os.ModeSymlink == 0 && slices.Contains(n.Dirs, name) }
+	if errors.Is(err, os.ErrNotExist) || err == nil && (info.IsDir() && slices.Contains(n.Files, name) || isFile()) {
 		return ""
 	}
 	return name
