@@ -384,7 +384,7 @@ func (n *Names) directories(words []mention, at ground) (dirs []string, lost boo
 	dirs = slices.Clone(at.tops)
 	for _, m := range words {
 		if m.end != whole || m.text == "" {
-			lost = lost || m.role == directory && m.end == computed
+			lost = lost || m.role == directory && m.end != whole && m.end != foreign
 			continue
 		}
 		if m.role != directory && len(dirs) == len(at.tops) && !filepath.IsAbs(m.text) && !n.hasAny(at.tops, m.text) {
@@ -408,7 +408,7 @@ func (n *Names) paths(word string, dirs []string, at ground) []string {
 	if filepath.IsAbs(word) {
 		return []string{word}
 	}
-	if strings.HasPrefix(word, "..") {
+	if strings.HasPrefix(filepath.Clean(word), "..") {
 		dirs = slices.Concat(dirs, at.gitDirs) // other names there are those of git's files
 	}
 	paths := make([]string, len(dirs))
@@ -431,7 +431,7 @@ func (n *Names) unfinished(s *setting, m mention, dirs []string, at ground, why 
 	if slash := strings.LastIndexByte(m.text, '/'); slash >= 0 {
 		dir, name = m.text[:slash+1], m.text[slash+1:]
 	}
-	if dir == "" && m.end == given {
+	if dir == "" && m.end == foreign {
 		return
 	}
 	for _, path := range n.paths(dir+".", dirs, at) {
@@ -447,7 +447,7 @@ func (n *Names) unfinished(s *setting, m mention, dirs []string, at ground, why 
 				n.name(file, why, true)
 			}
 		}
-		if m.end != given {
+		if m.end != foreign {
 			n.unknown(s)
 		}
 	}
@@ -543,14 +543,9 @@ func interpreter(script string) string {
 	if !is || len(words) < 2 || filepath.Base(words[0]) != "env" {
 		return ""
 	}
-	for i := 1; i < len(words); i++ {
-		switch word := words[i]; {
-		case word == "-u" || word == "-C" || word == "--unset" || word == "--chdir":
-			i++
-		case strings.HasPrefix(word, "-S") && len(word) > 2:
-			return word[2:]
-		case !strings.HasPrefix(word, "-") && !strings.Contains(word, "="):
-			return word
+	for _, m := range readCommand(line, func(string) (string, bool) { return "", false }).words {
+		if m.role == command && m.end == whole && !m.guess && !strings.Contains(m.text, "/") && m.text != "env" {
+			return m.text
 		}
 	}
 	return ""

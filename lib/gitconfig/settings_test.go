@@ -99,6 +99,20 @@ var namings = []struct {
 	{"an alias to git with a setting", "[alias]\nx=!git -c core.fsmonitor=tools/x status", "", "tools/x", "git x"},
 	{"an alias to git with a variable", "[alias]\nx=!GIT_EDITOR=tools/x git commit --allow-empty", "", "tools/x", "git x"},
 	{"an alias with a directory of hooks", "[alias]\nx=-c core.hooksPath=tools commit --allow-empty -m x", "", "tools", "cp {evil} tools/pre-commit; git x"},
+	{"PATH of env", "[alias]\nx=!env -i PATH=tools:/usr/bin:/bin x", "", "tools/x", "git x"},
+	{"PATH of env, -", "[core]\nfsmonitor=env - PATH=tools:/usr/bin:/bin x", "", "tools/x", "git status"},
+	{"PATH of env, after an option with a value", "[alias]\nx=!env -u LC_ALL --unset=A PATH=tools:/usr/bin:/bin x", "", "tools/x", "git x"},
+	{"PATH of env, in quotes", "[alias]\nx=\"!env \\\"PATH=tools:$PATH\\\" x\"", "", "tools/x", "git x"},
+	{"PATH in a string of env", "[alias]\nx=\"!env -iS'PATH=tools:/usr/bin:/bin x'\"", "", "tools/x", "git x"},
+	{"PATH of env in another program", "[alias]\nx=!nice -n 1 timeout -k 1 5 env -i PATH=tools:/usr/bin:/bin x", "", "tools/x", "git x"},
+	{"env in a variable", "[alias]\nx=\"!e='env -i'; $e PATH=tools:/usr/bin:/bin x\"", "", "tools/x", "git x"},
+	{"a longer PATH", "[alias]\nx=\"!bash -c 'PATH+=:tools; x'\"", "", "tools/x", "git x"},
+	{"a longer variable", "[alias]\nx=\"!bash -c 'd=too; d+=ls; $d/x'\"", "", "tools/x", "git x"},
+	{"a variable of a default", "[alias]\nx=\"!d=; : ${d:=tools}; $d/x\"", "", "tools/x", "git x"},
+	{"the parent of the git directory", "[alias]\nx=!$(git rev-parse --git-dir)/../tools/x", "", "tools/x", "git x"},
+	{"the parent of the common git directory", "[core]\nfsmonitor=\"$(git rev-parse --git-common-dir 2>/dev/null)/../tools/x\"", "", "tools/x", "git status"},
+	{"the git directory's parent, in a variable", "[alias]\nx=!$GIT_DIR/../tools/x", "", "tools/x", "GIT_DIR=$PWD/.git git x"},
+	{"a setting in a variable of git's", "[alias]\nx=!GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=core.fsmonitor GIT_CONFIG_VALUE_0=tools/x git status", "", "tools/x", "git x"},
 
 	// The environment.
 	{"GIT_CONFIG_COUNT", "", "GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=core.fsMonitor GIT_CONFIG_VALUE_0=tools/x", "tools/x", "git status"},
@@ -208,6 +222,70 @@ func TestSettingsWithoutNames(t *testing.T) {
 			assert.Equal(t, row.unknown, len(names.Unknown) > 0, "%q, named %q", names.Unknown, h.below(names))
 		})
 	}
+}
+
+// TestUnknownCommands shows lines that run a file whose name only the running shell knows.
+func TestUnknownCommands(t *testing.T) {
+	h := newHome(t)
+	h.project()
+	h.sh("mkdir proj/tools; : >proj/tools/h")
+	for _, line := range []string{
+		// Parameters, in functions and elsewhere.
+		`f() { "$1"/h; }; f tools`, `f() { "$2"/h; }; f a tools`, `f() { "$@"/h; }; f tools`, `f() { d=$1; "$d"/h; }; f tools`, `f() { local d=$1; $d/h; }; f tools`,
+		`function f { "$1"; }; f tools/h`, `bash -c 'coproc f { "$1"; }'`, `set -- tools; "$1"/h`, `for d in "$@"; do $d/h; done`, `d=git; for d; do $d; done`,
+		`f() { cd "$1" && ./h; }; f`, `cd t*s && ./h`, `cd - && ./h`, `. "$1"`, `case $1 in a|b) "$2" ;; esac`, `f() { git "$1"; }; f "$(cat d)"`,
+		`bash -c 'd=xxtools; ${d:2}/h'`, `bash -c $'t\x6fols/h'`, `x=git; read x <tools/h; $x`, `bash -c 'x=git; printf -v x tools/h; $x'`, `alias h="$1"; h`, `trap "$(cat d)" EXIT`,
+
+		// PATH.
+		`PATH=$(cat d):$PATH h`, `PATH=$PATH:$NOT_SET h`, `env -i PATH="$1" h`, `export "PATH=$1"; h`, `read PATH <d; h`,
+
+		// Programs that run their arguments.
+		`sh -c "\$0/h" tools`, `sh -c '"$@"/h' - tools`, `eval "git log $(cat d)"`,
+		`env -C "$1" ./h`, `nice -n 5 "$1"`, `timeout -s KILL 5 "$1"`,
+		`sudo -nu me "$1"`, `unshare -r -w / "$1"`, `exec "$@"`, `command -p "$1"`, `flock /tmp/l -c "$1"`,
+		`git submodule foreach ./h`, `git bisect run "$(cat d)"`, `git rebase --exec="$(cat d)"`, `git grep -O"$(cat d)" x`,
+		`git -c core.editor="$1" commit`, `GIT_SSH_COMMAND=$(cat d) git fetch`, `git $(cat d)`, `git --exec-path="$(cat d)" x`, `setpriv --reuid 1000 "$1"`, `make -f"$(cat d)"`,
+
+		// Programs that run their input, or what they find.
+		`git ls-files tools | xargs -n1 sh`, `cat d | xargs env`, `cat d | xargs git`, `cat d | xargs -I% %/h`, `cat d | xargs -I% sh -c 'cd % && ./h'`, `cat d | xargs -iX X`,
+		`cat d | xargs --replace -- {}`, `cat d | xargs -n1 timeout 5`, `cat d | xargs perl`, `ls tools/* | parallel sh`,
+		`find tools -name h -perm -1 -exec {} \;`, `find tools -name h -execdir ./h \;`, `find tools -exec nice sh {} +`, `find . -ok true \; -ok env sh {} \;`, `find . -exec sh -c '{}' \;`,
+		`cat d | sh`, `cat d | bash -s x`, `cat d | env python3`, `cat d | perl`, `cat d | sh /dev/stdin`, `cat d | unshare -r`, `cat d | sudo -s`, `python3 -I "$1"`, `bash -c '. <(cat d)'`,
+	} {
+		names := h.alias(line)
+		assert.NotEmpty(t, names.Unknown, "%s\nnamed %q", line, h.below(names))
+	}
+}
+
+// TestEverydayCommands shows lines that run no file of the project.
+func TestEverydayCommands(t *testing.T) {
+	h := newHome(t)
+	h.project()
+	h.sh("mkdir proj/tools; : >proj/tools/h")
+	for _, line := range []string{
+		`git log --oneline`, `f() { git push origin "$1"; }; f`, `f() { git "$@"; }; f`, `git rev-parse --abbrev-ref HEAD`, `git push -u origin $(git rev-parse --abbrev-ref HEAD)`,
+		`code --wait --diff $LOCAL $REMOTE`, `code --wait`, `delta`, `/usr/bin/gh auth git-credential`, `git-lfs filter-process`, `git-lfs clean -- %f`, `pre-commit run --all-files`,
+		`git branch --merged | grep -v '\*' | xargs -n 1 git branch -d`, `git ls-files -z | xargs -0 sed -i "$1"`, `git tag | xargs -I{} git push origin :{}`, `git grep -l "$1" | xargs sed -i "s/$1/$2/g"`,
+		`find . -name "$1" -exec grep -H x {} +`, `find . -type d -name .git -exec git -C {} log -1 \;`, `git submodule foreach 'git checkout main || :'`, `git rebase -x 'make test' main`,
+		`cd "${GIT_PREFIX:-.}" && git log`, `f() { cd "$1" && git status; }; f`, `cd "$(git rev-parse --show-toplevel || pwd)" && git status`,
+		`f() { case "$1" in a|*.sh) git log ;; *) git status ;; esac; }; f`, `for b in $(git branch -r); do git branch --track ${b#origin/} $b; done`,
+		`sh -c 'git log $1..$2' -`, `bash -c 'git fetch && git rebase main'`, `bash -c 'while read b; do git branch -d "$b"; done < <(git branch --merged)'`,
+		`env -u GIT_DIR GIT_PAGER=cat git log`, `timeout 10 git fetch`, `nice -n 19 git gc`, `sudo -u git git gc`, `exec 3>&1; git log 2>/dev/null >&3`, `git log "$1" >"$2" 2>&1`,
+		`command -v "$1" >/dev/null && git log`, `git ls-files | wc -l | $(command -v gnumfmt || echo numfmt)`, `$(git var GIT_EDITOR) x`, `"$(git --exec-path)/git-instaweb"`,
+		`${NOT_SET:-vim} x`, `. /etc/profile`, `node --version`, `trap 'git stash pop' EXIT; git stash`, `grep -x python`, `script -qc 'git log' /dev/null`, `python3 -I -m json.tool`, `f() { echo username=x; echo "password=$NOT_SET"; }; f`,
+	} {
+		names := h.alias(line)
+		assert.Empty(t, names.Unknown, line)
+		assert.Empty(t, h.below(names), line)
+	}
+}
+
+// alias gathers what an alias with a line names.
+func (h *home) alias(line string) *Names {
+	h.write(".gitconfig", "[alias]\nx=\"!"+strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(line)+"\"\n")
+	names, err := h.named()
+	require.NoError(h.t, err)
+	return names
 }
 
 // TestNamesThroughLinks shows where links and mounts lead, and which of them count.
