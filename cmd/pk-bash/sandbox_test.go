@@ -788,6 +788,23 @@ func TestTooFewDescriptors(t *testing.T) {
 	assert.Empty(t, umbrellas(t, b))
 }
 
+// Without pending signals there is no gate. A start that needs one is refused, and the next
+// one of the session, without the limit, is not affected.
+func TestTooFewSignals(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, options := range []string{"--session s --net none", "--net allow --allow-host a.test"} {
+		cmd := b.Command("pk-bash")
+		cmd.Path = "/bin/bash"
+		cmd.Args = []string{"bash", "-c", fmt.Sprintf("ulimit -i 0; exec %s/pk-bash -y --raw --bwrap %s %s 'echo ok'", b.Bin, b.Bwrap, options)}
+		got := clitest.Finish(t, cmd)
+		assert.Equal(t, 125, got.Status, got.Stderr)
+		assert.Contains(t, got.Stderr, "too few signals may be pending: the limit is 0")
+		assert.Contains(t, got.Stderr, "pk-bash: hint: raise the limit: ulimit -i ")
+	}
+	got := run(t, b, "echo ok", "--raw", "--session", "s", "--net", "none")
+	assert.Equal(t, "ok\n", got.Stdout, got.Stderr)
+}
+
 // A command that survives SIGXCPU dies of SIGKILL, and only its processor time tells which
 // limit that was.
 func TestLimitsAreNamed(t *testing.T) {

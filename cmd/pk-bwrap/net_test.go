@@ -363,6 +363,29 @@ func TestKilledGate(t *testing.T) {
 	})
 }
 
+// A sweep ends a gate that is stopped, when its command was killed. The next start does not wait for it.
+func TestStoppedGate(t *testing.T) {
+	clitest.OneRow(t)
+	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
+		b := netBox(t, w)
+		cmd := b.Command("pk-bwrap", "--session", "s", "--net", "none", "--", "sh", "-c", "echo started; exec sleep 1000")
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		_, err = out.Read(make([]byte, 1))
+		require.NoError(t, err)
+		gates := gatesOf(t)
+		require.Len(t, gates, 1)
+		require.NoError(t, syscall.Kill(gates[0], syscall.SIGSTOP))
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		b.AwaitOrphans(t)
+		got := b.Run(t, "pk-sweep", "--session", "s")
+		assert.Equal(t, 0, got.Status, got.Stderr)
+		awaitNoGate(t)
+	})
+}
+
 // victims are the processes of a command that may be killed. Without some of them the
 // command ends; not if they have not started yet.
 var victims = []struct {

@@ -26,9 +26,12 @@ import (
 )
 
 // Mode is the gate process.
-var Mode = hidden.Mode{Name: option, Run: main}
+var Mode = hidden.Mode{Name: option, Run: main, Title: title}
 
-const option = "--pk-gate"
+const (
+	option = "--pk-gate"
+	title  = "pk-gate"
+)
 
 // Config is the network that a command may reach. The zero value is only a loopback.
 type Config struct {
@@ -81,6 +84,12 @@ var Resolver = netip.AddrFrom4([4]byte{198, 18, 0, 1})
 type Failure struct {
 	Err    error
 	Advice string
+}
+
+// hinted is a Failure, or another error with a hint.
+type hinted interface {
+	error
+	Hint() string
 }
 
 func (f *Failure) Error() string { return f.Err.Error() }

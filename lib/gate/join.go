@@ -159,7 +159,7 @@ func start(listening int) (*Link, error) {
 		return nil, err
 	}
 	l := &Link{conn: pair[0]}
-	line := []string{hidden.Self, Mode.Name}
+	line := []string{title, Mode.Name}
 	files := []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(pair[1])}
 	if listening >= 0 {
 		files, line = append(files, uintptr(listening)), append(line, sharedWord)
@@ -188,7 +188,7 @@ func start(listening int) (*Link, error) {
 func (l *Link) ask(c Config) (err error) {
 	defer func() {
 		if err != nil {
-			l.close()
+			l.abandon()
 		}
 	}()
 	line, err := json.Marshal(c)
@@ -213,7 +213,7 @@ func (l *Link) ask(c Config) (err error) {
 	}
 	answer, files, err := l.receive(startTime)
 	if errors.Is(err, unix.EAGAIN) {
-		return &Failure{errors.New("the gate does not answer"), "if a process pk-gate is stopped, continue or kill it"}
+		return l.silent()
 	}
 	if err != nil {
 		return gone(err)
@@ -230,6 +230,29 @@ func (l *Link) ask(c Config) (err error) {
 	}
 	l.Network = files[0]
 	return nil
+}
+
+// silent is the error of a gate that does not answer.
+func (l *Link) silent() error {
+	f := &Failure{errors.New("the gate does not answer"), "try again"}
+	if l.pid > 0 { // abandon ends it
+		return f
+	}
+	f.Advice = "pk-sweep --session ends it with the session, when no command runs there"
+	if peer, err := unix.GetsockoptUcred(l.conn, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil && peer.Pid > 0 {
+		f.Advice = fmt.Sprintf("end process %[1]d (pk-gate): kill -KILL %[1]d; or, if it is stopped, continue it", peer.Pid)
+	}
+	return f
+}
+
+// abandon closes the connection to a gate that has given no network. One that this process
+// has started ends: it may hang, and would be in the way of the next.
+func (l *Link) abandon() {
+	l.close()
+	if l.pid > 0 {
+		_ = syscall.Kill(l.pid, syscall.SIGKILL) // not reaped yet, so the number is still its own
+		_, _ = syscall.Wait4(l.pid, nil, 0, nil)
+	}
 }
 
 // gone reports whether an error is the end of a gate.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/hidden"
+	"pikuri/lib/internal/rlimit"
 )
 
 // Descriptors of a gate process that starts.
@@ -55,6 +56,13 @@ func main(args []string) error {
 	if err != nil {
 		return err
 	}
+	var l net.Listener
+	if shared {
+		if l, err = listener(listenFD); err != nil {
+			answerError(first, err)
+			return hidden.Status(1)
+		}
+	}
 	g := &process{shared: shared, closed: make(chan struct{})}
 	c, namespace, err := readConfig(first)
 	namespace.Close() // Close accepts nil
@@ -67,11 +75,6 @@ func main(args []string) error {
 	}
 	g.enter()
 	if shared {
-		l, err := listener(listenFD)
-		if err != nil {
-			answerError(first, err)
-			return hidden.Status(1)
-		}
 		go g.acceptUsers(l)
 	}
 	go g.user(first)
@@ -96,7 +99,11 @@ func connection(fd uintptr) (*net.UnixConn, error) {
 	return u, nil
 }
 
+// listener listens again: the kernel tells those who connect which process did that last.
 func listener(fd uintptr) (net.Listener, error) {
+	if err := unix.Listen(int(fd), backlog); err != nil {
+		return nil, err
+	}
 	f := os.NewFile(fd, "listener")
 	defer f.Close()
 	return net.FileListener(f)
@@ -141,6 +148,9 @@ func (g *process) leave() bool {
 // network namespaces: the gate reads bytes of the command's.
 func (g *process) open(c Config) error {
 	g.config = c
+	if err := rlimit.Signals(); err != nil { // dropCapabilities would not return
+		return err
+	}
 	w, err := makeWires(c)
 	if err != nil {
 		return err
@@ -300,8 +310,8 @@ func filesIn(oob []byte) (files []int, err error) {
 
 func answerError(c io.Writer, err error) {
 	r := reply{Error: err.Error()}
-	if f, ok := errors.AsType[*Failure](err); ok {
-		r.Advice = f.Advice
+	if f, ok := errors.AsType[hinted](err); ok {
+		r.Advice = f.Hint()
 	}
 	if line, err := json.Marshal(r); err == nil {
 		_, _ = c.Write(append(line, '\n'))

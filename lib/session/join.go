@@ -16,6 +16,7 @@ import (
 
 	"pikuri/lib/internal/bytejson"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/rlimit"
 )
 
 // mountingWait bounds the wait for other commands that mount: each needs some
@@ -326,6 +327,11 @@ func firstLine(s string) string {
 // it uses the namespaces that they keep alive: their overlays are mounted there, and must
 // not be mounted a second time.
 func (j *join) start(lock *os.File) error {
+	// The limits with which a user namespace is made hold for all that is in it later: in the
+	// session no command could have a gate.
+	if err := rlimit.Signals(); err != nil {
+		return err
+	}
 	left, err := j.survivor()
 	if err != nil {
 		return err

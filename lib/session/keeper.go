@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/hidden"
+	"pikuri/lib/internal/rlimit"
 	"pikuri/lib/mountinfo"
 )
 
@@ -216,7 +217,11 @@ func AssumeGroup() error {
 	if os.Getegid() == 0 {
 		return nil
 	}
-	if err := syscall.Setresgid(0, 0, 0); err != nil {
+	err := rlimit.Signals()
+	if err == nil {
+		err = syscall.Setresgid(0, 0, 0)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot take the group of the session: %w", err)
 	}
 	return nil

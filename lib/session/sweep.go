@@ -166,6 +166,7 @@ func (s *sweep) one(name string) Result {
 	if !dismiss(dir) { // the next sweep removes it
 		return r.fail(errors.New("its keeper, or a process that sees its overlays, does not end"))
 	}
+	endGate(dir)
 	return s.erase(dir, trash, r)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
+	"pikuri/lib/internal/rlimit"
 	"pikuri/lib/passwd"
 )
 
@@ -34,6 +35,9 @@ func becomeOwner(project string) (uid int, err error) {
 	owner := passwd.Find(passwd.Users, int(st.Uid))
 	if owner.GID < 0 {
 		owner.GID = int(st.Gid)
+	}
+	if err := rlimit.Signals(); err != nil {
+		return 0, err
 	}
 	uid = int(st.Uid)
 	forgetHome()
