@@ -615,3 +615,25 @@ func TestMountSinceTheSessionBegan(t *testing.T) {
 	got := clitest.Finish(t, cmd)
 	assert.Equal(t, clitest.Outcome{Stdout: data + " is a mountpoint\n"}, got)
 }
+
+// The keeper serves later commands, for which the limits of its namespace hold too: it has no soft
+// limit of the command that has started it.
+func TestKeeperHasNoSoftLimits(t *testing.T) {
+	b := cachedBox(t)
+	cmd := b.Command("pk-bwrap", "--session", "s", "--", "true")
+	cmd.Path, cmd.Args = "/bin/bash", append([]string{"bash", "-c", `ulimit -S -u 3000; ulimit -S -i 100; ulimit -S -t 100; exec "$@"`, "bash"}, cmd.Args...)
+	cmd.Args[4] = b.Bin + "/pk-bwrap"
+	got := clitest.Finish(t, cmd)
+	require.Equal(t, 0, got.Status, got.Stderr)
+	pid, _ := keeper(t, b, "s")
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		for _, name := range []string{"Max processes", "Max pending signals", "Max cpu time"} {
+			if values, ok := strings.CutPrefix(line, name); ok {
+				fields := strings.Fields(values)
+				assert.Equal(t, fields[1], fields[0], line)
+			}
+		}
+	}
+}

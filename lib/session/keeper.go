@@ -86,6 +86,7 @@ func launch(args []string) error {
 	if err := unix.CloseRange(readyFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("cannot close inherited descriptors: %w", err)
 	}
+	rlimit.Raise()
 	name := title + "session " + strings.TrimPrefix(args[2], Prefix)
 	cmd := &exec.Cmd{
 		Path:        fmt.Sprintf("/proc/self/fd/%d", selfFD),

@@ -36,3 +36,19 @@ func Signals() error {
 		fmt.Sprintf("raise the limit: ulimit -i %d; if the shell may not, start it with a higher one", minSignals),
 	}
 }
+
+// Raise raises the limits of a process that serves later commands as well to the hard
+// limits of the one that started it. The kernel applies the first four, with which a user
+// namespace is made, to all that is in it later.
+func Raise() {
+	for _, resource := range []int{
+		unix.RLIMIT_NPROC, unix.RLIMIT_SIGPENDING, unix.RLIMIT_MSGQUEUE, unix.RLIMIT_MEMLOCK,
+		unix.RLIMIT_CPU, unix.RLIMIT_FSIZE, unix.RLIMIT_AS, unix.RLIMIT_DATA, unix.RLIMIT_NOFILE,
+	} {
+		var l unix.Rlimit
+		if unix.Getrlimit(resource, &l) == nil {
+			l.Cur = l.Max
+			_ = unix.Setrlimit(resource, &l) // a hard limit is there for it
+		}
+	}
+}
