@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -153,7 +154,7 @@ func TestAnotherSpelling(t *testing.T) {
 	require.NoError(t, unix.Lstat(g.Path(".GIT"), &st))
 	l.fd, l.dirs = fd, nil
 	w := &walker{List: l, depth: -1, gits: map[[2]uint64]bool{{st.Dev, st.Ino}: true}}
-	require.NoError(t, w.read(around{fd: fd}, ".GIT", -1, 1))
+	require.NoError(t, w.read(&around{fd: fd}, ".GIT", -1, 1))
 	assert.Empty(t, l.dirs, "with the host's git directory")
 	l.fd = -1
 }
@@ -978,4 +979,63 @@ func TestMoreDirectoriesThanTheList(t *testing.T) {
 	require.ErrorContains(t, err, "more than 20 directories")
 	assert.NotEmpty(t, made)
 	assert.NoDirExists(t, g.Path("zz/.git"))
+}
+
+// A walk needs few descriptors, however deep the tree is, and whatever of it is known.
+func TestFewDescriptors(t *testing.T) {
+	const variable = "PK_TEST_FEW"
+	if os.Getenv(variable) == "" {
+		child := exec.Command("sh", "-c", `ulimit -n 64; exec "$0" -test.run='^TestFewDescriptors$' -test.v`, os.Args[0])
+		child.Env = append(os.Environ(), variable+"=1")
+		out, err := child.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		assert.Contains(t, string(out), "--- PASS")
+		return
+	}
+	g := newGround(t)
+	deep := strings.Repeat("d/", 300)
+	g.Sh(`mkdir -p ` + deep + `; mkdir d/d/d/e`)
+	assert.Empty(t, g.command(func() {}))
+	made := g.command(func() { g.Sh(`repo ` + deep + `r; repo d/d/d/e/r`) })
+	assert.Equal(t, []string{deep + "r/.git", deep + "r/.git/HEAD", "d/d/d/e/r/.git", "d/d/d/e/r/.git/HEAD"}, g.names(made))
+	g.Sh(`rm -r d`) // with few descriptors
+}
+
+// A directory that is opened again is the same one, wherever it is then.
+func TestReopen(t *testing.T) {
+	g := newGround(t)
+	g.Sh(`mkdir -p a/b a/c`)
+	open := func(name string) *around {
+		fd, err := unix.Open(g.Path(name), unix.O_PATH, 0)
+		require.NoError(t, err)
+		t.Cleanup(func() { unix.Close(fd) })
+		var st unix.Stat_t
+		require.NoError(t, unix.Fstat(fd, &st))
+		return &around{fd: fd, path: name, id: [2]uint64{st.Dev, st.Ino}}
+	}
+	l := newList(g.Root, "")
+	l.fd = open(".").fd
+	w := &walker{List: l, sweeps: true}
+	reopened := func(in, below *around) bool {
+		again := *in
+		again.fd = -1
+		w.reopen(&again, below)
+		return again.fd >= 0 && unix.Close(again.fd) == nil
+	}
+	a, b, c := open("a"), open("a/b"), open("a/c")
+	assert.True(t, reopened(a, b))
+	g.Sh(`mv a/b b`)
+	assert.True(t, reopened(a, b), "by its path")
+	g.Sh(`mv a z; mkdir a`)
+	assert.True(t, reopened(a, c), "from below")
+	assert.Empty(t, w.errs)
+	assert.False(t, reopened(a, b), "another directory")
+	g.Sh(`rm -r a`)
+	assert.False(t, reopened(a, b), "none")
+	require.Len(t, w.errs, 2)
+	assert.ErrorIs(t, errors.Join(w.errs...), errMoved)
+	w.errs, w.sweeps = nil, false
+	assert.False(t, reopened(a, b))
+	assert.Empty(t, w.errs, "before a command, one that is gone")
+	l.fd = -1
 }

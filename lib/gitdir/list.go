@@ -199,8 +199,11 @@ type walker struct {
 	made     []spot
 	suspects []suspect
 	errs     []error
-	full     bool // the list, not the walk
-	moved    int  // directories around that came to their place since a command began
+	full     bool    // the list, not the walk
+	moved    int     // directories around that came to their place since a command began
+	inner    *around // the last directory that is being read, or nil
+	open     int     // the number of those
+	most     int     // of them that may be open
 }
 
 // around is an open directory on the way to another one: the root, or the one above.
@@ -208,10 +211,11 @@ type around struct {
 	fd    int
 	path  string
 	ctime int64 // of the one above
+	id    [2]uint64
 }
 
 // name is that of a directory below, for a system call.
-func (a around) name(path string) string {
+func (a *around) name(path string) string {
 	return orDot(strings.TrimPrefix(strings.TrimPrefix(path, a.path), "/"))
 }
 
@@ -232,7 +236,7 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 		}
 	}
 	l.walked = refs.Now().UnixNano()
-	w := &walker{List: l, sweeps: sweeps, depth: depth, now: l.walked, old: l.dirs, spots: map[string][]spot{}, known: l.known(), skip: map[string]bool{}, gits: map[[2]uint64]bool{}}
+	w := &walker{List: l, sweeps: sweeps, depth: depth, now: l.walked, old: l.dirs, spots: map[string][]spot{}, known: l.known(), skip: map[string]bool{}, gits: map[[2]uint64]bool{}, most: fsat.DepthLimit()}
 	before := l.spots
 	for _, s := range before {
 		w.spots[s.dir] = append(w.spots[s.dir], s)
@@ -241,7 +245,7 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 	var err error
 	switch {
 	case len(w.old) == 0:
-		err = w.read(around{fd: w.fd}, "", -1, 0)
+		err = w.read(&around{fd: w.fd}, "", -1, 0)
 	case w.compare() && w.keepAll(before):
 		l.dirs = w.old
 	default:
@@ -285,7 +289,7 @@ func (w *walker) again(i, depth int, above int64) error {
 			return w.vanished(d.path, err)
 		}
 		if !same {
-			return w.read(around{fd: w.fd, ctime: above}, d.path, i, depth)
+			return w.read(&around{fd: w.fd, ctime: above}, d.path, i, depth)
 		}
 	}
 	at, found, made := len(w.dirs), len(w.found), len(w.made)
@@ -294,7 +298,7 @@ func (w *walker) again(i, depth int, above int64) error {
 	}
 	if w.passed(i, w.found[found:]) {
 		w.found, w.made = w.found[:found], w.made[:made]
-		return w.read(around{fd: w.fd, ctime: above}, d.path, i, depth)
+		return w.read(&around{fd: w.fd, ctime: above}, d.path, i, depth)
 	}
 	w.dirs = append(w.dirs, d)
 	for c := i + 1; c < d.end && !w.skip[d.path]; c = w.old[c].end {
@@ -478,7 +482,7 @@ func orDot(path string) string {
 // A directory that is too deep for a path is not kept in the list: each walk reads it again. A command
 // gets there by descriptors, and could move a repository from there to a place that git sees. From beyond
 // maxPath it would come there as a new one.
-func (w *walker) read(in around, path string, i, depth int) error {
+func (w *walker) read(in *around, path string, i, depth int) error {
 	if len(path) > maxPath {
 		if w.sweeps && w.since != 0 && in.ctime >= w.since {
 			w.made = append(w.made, spot{dir: beginning(path), whose: commands})
@@ -500,11 +504,13 @@ func (w *walker) read(in around, path string, i, depth int) error {
 	case err != nil:
 		return w.vanished(path, err)
 	}
-	defer unix.Close(fd)
+	here := &around{fd: fd, path: path}
+	defer func() { unix.Close(here.fd) }() // or nothing, if it is -1
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return w.failed(path, err)
 	}
+	here.ctime, here.id = st.Ctim.Nano(), [2]uint64{st.Dev, st.Ino}
 	if w.gits[[2]uint64{st.Dev, st.Ino}] {
 		return nil // a .git by another spelling: the directory above folds case
 	}
@@ -537,10 +543,10 @@ func (w *walker) read(in around, path string, i, depth int) error {
 		for _, name := range suspects {
 			w.suspect(fd, path, name)
 		}
-		if err := w.children(around{fd, path, st.Ctim.Nano()}, names, git, i, depth+1); err != nil {
+		if err := w.within(here, names, git, i, depth+1); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(names, func(name string) bool { return deep(path + "/" + name) }) {
+		if here.fd < 0 || slices.ContainsFunc(names, func(name string) bool { return deep(path + "/" + name) }) {
 			self.ctime = 0
 		}
 	}
@@ -559,7 +565,7 @@ func deep(path string) bool { return len(path) >= unix.PathMax }
 // came reports whether a directory may have come to its place since a command began: it is new there, or
 // another one than in the list. A rename changes the ctime of the directory and of the one above, and not
 // that of a repository in it.
-func (w *walker) came(in around, i int, st *unix.Stat_t) bool {
+func (w *walker) came(in *around, i int, st *unix.Stat_t) bool {
 	const subvolume = 256 // the inode number of each one of btrfs
 	known := len(w.old) == 0 || i >= 0 && w.old[i].ino == st.Ino && st.Ino != subvolume
 	return !known && w.since != 0 && in.ctime >= w.since && st.Ctim.Nano() >= w.since
@@ -608,8 +614,76 @@ func IsGitDir(has func(name string) bool) bool {
 	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }
 
+// within is children. If many directories are being read, the last one above is closed meanwhile: a
+// tree can have more levels than a process may have descriptors.
+func (w *walker) within(here *around, names []string, git bool, i, depth int) error {
+	above := w.inner
+	w.inner = here
+	w.open++
+	if w.open > w.most && above != nil {
+		unix.Close(above.fd)
+		above.fd = -1
+		defer w.reopen(above, here)
+	}
+	defer func() { w.inner, w.open = above, w.open-1 }()
+	return w.children(here, names, git, i, depth)
+}
+
+// errMoved is a directory that another process has moved while the walk was below it.
+var errMoved = errors.New("it was moved meanwhile")
+
+// reopen opens a directory again: from one below, or by its path if that one was moved or is not
+// directly in it.
+// Without it the walk has missed a part of the tree. That is no error before a command, if the
+// directory was removed: the next walk reads what is there then.
+func (w *walker) reopen(in, below *around) {
+	fd, err := fsat.Openat(below.fd, "..", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err == nil && !in.is(fd) {
+		unix.Close(fd)
+		err = errMoved
+	}
+	if err != nil {
+		fd, err = w.openDeep(in.path)
+	}
+	if err == nil && !in.is(fd) {
+		unix.Close(fd)
+		err = errMoved
+	}
+	switch {
+	case err == nil:
+		in.fd = fd
+	case w.sweeps:
+		_ = w.failed(in.path, errMoved)
+	default:
+		_ = w.vanished(in.path, err)
+	}
+}
+
+// is reports whether an open file is the directory.
+func (a *around) is(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && a.id == [2]uint64{st.Dev, st.Ino}
+}
+
+// openDeep opens a directory below the root whose path may be too long for one system call.
+func (w *walker) openDeep(path string) (int, error) {
+	fd, err := fsat.Reopen(w.fd, unix.O_PATH|unix.O_DIRECTORY)
+	for rest := path; err == nil && rest != ""; {
+		part := rest
+		if deep(part) {
+			part = part[:strings.LastIndexByte(part[:unix.PathMax], '/')]
+		}
+		rest = strings.TrimPrefix(rest[len(part):], "/")
+		var next int
+		next, err = fsat.Kernel().Open(fd, part, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.SameMount)
+		unix.Close(fd)
+		fd = next
+	}
+	return fd, err
+}
+
 // children visits the directories in an open directory.
-func (w *walker) children(in around, names []string, git bool, i, depth int) error {
+func (w *walker) children(in *around, names []string, git bool, i, depth int) error {
 	old := map[string]int{}
 	if i >= 0 {
 		for c := i + 1; c < w.old[i].end; c = w.old[c].end {
@@ -638,7 +712,7 @@ func (w *walker) children(in around, names []string, git bool, i, depth int) err
 		default:
 			err = w.read(in, sub, -1, depth)
 		}
-		if err != nil {
+		if err != nil || in.fd < 0 { // reopen has said why
 			return err
 		}
 	}
@@ -692,7 +766,7 @@ const maxMailmap = 1 << 20
 
 // closed keeps a directory that may stay closed, unless it has a known repository of the
 // host's: a command could have closed it to hide that.
-func (w *walker) closed(in around, path string) error {
+func (w *walker) closed(in *around, path string) error {
 	if slices.ContainsFunc(w.List.spots, func(s spot) bool { return s.whose == hosts && fsat.Within(s.dir, orDot(path)) }) {
 		return w.failed(path, unix.EACCES)
 	}

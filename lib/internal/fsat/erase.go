@@ -109,7 +109,7 @@ func (e *Eraser) Remove(dir int, name string) error {
 
 // Empty removes everything in a directory that is open for reading.
 func (e *Eraser) Empty(top int) error {
-	e.top, e.depth, e.first, e.ended = top, depthLimit(), nil, nil
+	e.top, e.depth, e.first, e.ended = top, DepthLimit(), nil, nil
 	own(top)
 	for range maxPasses {
 		before := e.Entries
@@ -130,9 +130,10 @@ func (e *Eraser) Empty(top int) error {
 	return e.first
 }
 
-// depthLimit leaves most descriptors to the rest of the process: the Go runtime
+// DepthLimit is the number of directories that a walk of a tree may have open at once. It
+// leaves most descriptors to the rest of the process: the Go runtime
 // ends a program that has none left when it starts its first timer.
-func depthLimit() int {
+func DepthLimit() int {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
 		return 1
