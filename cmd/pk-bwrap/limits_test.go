@@ -62,3 +62,12 @@ func TestTheCallersLimitOnTheSizeOfFiles(t *testing.T) {
 	}
 	assert.Equal(t, clitest.Outcome{Stdout: "256\n"}, got)
 }
+
+func TestTooSmallFiles(t *testing.T) {
+	b := clitest.NewBox(t)
+	cmd := b.Command("pk-bwrap", "--", "true")
+	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `ulimit -f 1; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+	got := clitest.Finish(t, cmd)
+	assert.Equal(t, 125, got.Status)
+	assert.Contains(t, got.Stderr, "pk-bwrap: cannot make a sandbox: file too large\npk-bwrap: hint: the caller's limit on the size of files is 512 bytes, too few for a start; raise it: ulimit -f 1024\n")
+}

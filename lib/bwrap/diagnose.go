@@ -221,13 +221,25 @@ func CheckFiles() error {
 	}
 }
 
-// DeniedCall is Diagnose for a failure of the set-up program's that a filter of system calls, or an old
-// kernel, explains. It returns "" for any other.
+// DeniedCall is Diagnose for a failure of the set-up program's that a filter of system calls, an old
+// kernel, or a limit on the size of files explains. It returns "" for any other.
 func DeniedCall(message string) (advice string) {
+	if advice := smallFiles(message); advice != "" {
+		return advice
+	}
 	if !strings.HasSuffix(message, unix.ENOSYS.Error()) && !strings.HasSuffix(message, unix.EPERM.Error()) {
 		return ""
 	}
 	return diagnose(message).Advice
+}
+
+// smallFiles is the hint for a failure by the caller's limit on the size of files, or "".
+func smallFiles(message string) string {
+	var limit unix.Rlimit
+	if !strings.HasSuffix(message, unix.EFBIG.Error()) || unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) != nil {
+		return ""
+	}
+	return fmt.Sprintf("the caller's limit on the size of files is %d bytes, too few for a start; raise it: ulimit -f 1024", limit.Cur)
 }
 
 func (h *host) diagnose(message string) *Unavailable {
