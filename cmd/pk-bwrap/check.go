@@ -132,8 +132,10 @@ func writeJSON(ctx *cli.Context, v any) error {
 
 // runCheck is the first process.
 func (o *options) runCheck(ctx *cli.Context) error {
-	if err := bwrap.CheckFiles(); err != nil {
-		return err
+	for _, check := range []func() error{bwrap.CheckSystem, bwrap.CheckUmask, bwrap.CheckFiles} {
+		if err := check(); err != nil {
+			return err
+		}
 	}
 	interrupted, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()

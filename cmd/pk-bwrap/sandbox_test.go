@@ -387,10 +387,34 @@ func TestUmask(t *testing.T) {
 		"777": "pk-bwrap: cannot make files: the umask 0777 takes permissions from their owner\npk-bwrap: hint: umask 022\n",
 		"077": "",
 	} {
-		cmd := b.Command("pk-bwrap", "--", "true")
-		cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", "umask " + mask + `; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
-		out, _ := cmd.CombinedOutput()
-		assert.Equal(t, want, string(out))
+		for _, args := range [][]string{{"--", "true"}, {"--check"}} {
+			if want == "" && len(args) == 1 {
+				continue
+			}
+			cmd := b.Command("pk-bwrap", args...)
+			cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", "umask " + mask + `; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+			out, _ := cmd.CombinedOutput()
+			assert.Equal(t, want, string(out))
+		}
+	}
+}
+
+// Each way to start a command says what the machine lacks.
+func TestMissingSystem(t *testing.T) {
+	b := clitest.NewBox(t)
+	for dir, want := range map[string]string{
+		"/proc": "cannot start a command: /proc is not mounted\nNAME: hint: as root: mount -t proc proc /proc\n",
+		"/dev":  "cannot start a command: there is no /dev/null\nNAME: hint: as root: rm -f /dev/null; mknod -m 666 /dev/null c 1 3\n",
+	} {
+		for _, words := range [][]string{
+			{"pk-bwrap", "--", "true"}, {"pk-bwrap", "--check"}, {"pk-bash", "-y", "--raw", "true"}, {"pk-bash", "-y", "--raw", "--no-sandbox", "true"},
+		} {
+			cmd := b.Command(words[0], words[1:]...)
+			cmd.Path, cmd.Args = b.Bwrap, append([]string{b.Bwrap, "--dev-bind", "/", "/", "--tmpfs", dir, "--", cmd.Path}, cmd.Args[1:]...)
+			got := clitest.Finish(t, cmd)
+			assert.Equal(t, 125, got.Status, words)
+			assert.Contains(t, got.Stderr, words[0]+": "+strings.ReplaceAll(want, "NAME", words[0]), words)
+		}
 	}
 }
 

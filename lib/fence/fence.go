@@ -206,11 +206,11 @@ func (f *Fence) Close() error {
 
 func (f *Fence) plan() error {
 	var err error
-	if _, err := os.Stat("/proc/self/fd"); err != nil {
-		return &bwrap.Unavailable{Reason: "cannot make a sandbox: /proc is not mounted", Advice: "as root: mount -t proc proc /proc"}
+	if err := bwrap.CheckSystem(); err != nil {
+		return err
 	}
-	if status, err := os.ReadFile("/proc/self/status"); err == nil && !f.Tell {
-		if err := checkUmask(string(status)); err != nil {
+	if !f.Tell {
+		if err := bwrap.CheckUmask(); err != nil {
 			return err
 		}
 	}
@@ -284,17 +284,6 @@ func (f *Fence) plan() error {
 		}
 	}
 	return nil
-}
-
-// checkUmask refuses a umask with which pk cannot open the directories that it makes. status
-// is the kernel's account of the process.
-func checkUmask(status string) error {
-	_, rest, _ := strings.Cut(status, "\nUmask:")
-	var mask uint32
-	if _, err := fmt.Sscanf(rest, "%o", &mask); err != nil || mask&0o700 == 0 {
-		return nil
-	}
-	return &bwrap.Refusal{Reason: fmt.Sprintf("cannot make files: the umask %04o takes permissions from their owner", mask), Advice: "umask 022"}
 }
 
 // rlimits are the limits that the kernel keeps for each process.

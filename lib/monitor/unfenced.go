@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/bwrap"
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/internal/wire"
 	"pikuri/lib/setup"
@@ -106,6 +107,9 @@ func (u *Unfenced) orphans() []int {
 // files, below a guard. The calling process is a subreaper until Close.
 func StartUnfenced(cmd *exec.Cmd, streams [3]*os.File, placed []Placed) (*Unfenced, error) {
 	if err := hidden.Check(GuardMode.Name); err != nil {
+		return nil, err
+	}
+	if err := bwrap.CheckSystem(); err != nil {
 		return nil, err
 	}
 	control, theirs, err := socketPair()
