@@ -21,6 +21,9 @@ const (
 	maxPasses = 16
 )
 
+// maxNamed bounds a path in a message, in bytes. A tree may be thousands of levels deep.
+const maxNamed = 200
+
 // ErrMounted is a mount point in a tree that Eraser removes.
 var ErrMounted = errors.New("something is mounted there")
 
@@ -55,6 +58,9 @@ type EraseError struct {
 func (e *EraseError) Error() string {
 	if e.Path == "" {
 		return e.Err.Error()
+	}
+	if len(e.Path) > maxNamed {
+		return fmt.Sprintf("%q... (%d bytes) in it: %v", e.Path[:maxNamed], len(e.Path), e.Err)
 	}
 	return fmt.Sprintf("%q in it: %v", e.Path, e.Err)
 }
@@ -255,7 +261,12 @@ func own(dir int) {
 // lift moves a directory to the top, to be removed from there.
 func (e *Eraser) lift(parent int, name string, at *step) bool {
 	to := ".pk-deep-" + rand.Text()
-	if err := RenameFresh(parent, name, e.top, to); err != nil {
+	err := RenameFresh(parent, name, e.top, to)
+	// A directory that moves to another one has to be writable itself.
+	if err == unix.EACCES && AllowOwner(e.Opener, parent, name) == nil {
+		err = RenameFresh(parent, name, e.top, to)
+	}
+	if err != nil {
 		return e.gone(at, 0, err)
 	}
 	e.deep = append(e.deep, moved{to, at})

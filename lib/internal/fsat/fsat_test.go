@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -208,6 +209,22 @@ func TestEraseAsks(t *testing.T) {
 	for _, path := range asked {
 		assert.NotContains(t, path, "pk-deep")
 	}
+}
+
+// A directory that is moved to the top has to be writable, and so its owner makes it so.
+func TestEraseDeepAndReadOnly(t *testing.T) {
+	base := t.TempDir()
+	grow(t, base, "top/"+strings.Repeat("d/", 3*maxDepth)+"f")
+	for at := base + "/top" + strings.Repeat("/d", 3*maxDepth); at != base; at = filepath.Dir(at) {
+		require.NoError(t, os.Chmod(at, 0o555))
+	}
+	require.NoError(t, (&Eraser{Opener: Kernel()}).Remove(open(t, base), "top"))
+	assert.NoDirExists(t, base+"/top")
+}
+
+func TestEraseErrorIsBounded(t *testing.T) {
+	err := &EraseError{strings.Repeat("d/", 3000), unix.EPERM}
+	assert.Equal(t, `"`+strings.Repeat("d/", maxNamed/2)+`"... (6000 bytes) in it: operation not permitted`, err.Error())
 }
 
 func TestEraseStopsAtMounts(t *testing.T) {
