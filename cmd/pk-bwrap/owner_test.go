@@ -64,6 +64,23 @@ func TestRootBecomesTheProjectsOwner(t *testing.T) {
 	}
 }
 
+// The user nobody owns files as any other does, and has a home that does not exist.
+func TestRootBecomesNobody(t *testing.T) {
+	const nobody = 65534
+	b := clitest.NewBox(t)
+	want := os.Getuid()
+	if want == 0 {
+		want = nobody
+		const cache = "/run/pikuri/65534"
+		if _, err := os.Lstat(cache); err != nil {
+			defer os.RemoveAll(cache)
+		}
+		require.NoError(t, os.Chown(b.Project, nobody, nobody))
+		openUp(t, b.Project)
+	}
+	assert.Equal(t, fmt.Sprintln(want), b.Run(t, "pk-bash", "-y", "--raw", "id -u").Stdout)
+}
+
 // A rule about who may answer holds for root in a project of another user, too.
 func TestRootKeepsItsRuleAboutAnswers(t *testing.T) {
 	b := clitest.NewBox(t)

@@ -4,8 +4,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"pikuri/lib/bwrap"
 )
 
@@ -13,8 +11,11 @@ import (
 // caller or, if the caller is root, the project's owner.
 func (o *Options) Owner() (uid, gid int) {
 	uid, gid = os.Geteuid(), os.Getegid()
-	var st unix.Stat_t
-	if uid != 0 || unix.Stat(o.Project(), &st) != nil || st.Uid == 0 || st.Uid == overflowID {
+	if uid != 0 {
+		return uid, gid
+	}
+	st, known, err := ownerOf(o.Project())
+	if err != nil || st.Uid == 0 || !known {
 		return uid, gid
 	}
 	return int(st.Uid), int(st.Gid)

@@ -17,8 +17,48 @@ import (
 	"pikuri/lib/passwd"
 )
 
-// overflowID is the kernel's number for owners that a user namespace does not map.
+// overflowID is the kernel's number for owners that a user namespace does not map. Where they
+// are mapped, it is the user nobody.
 const overflowID = 65534
+
+// allIDs are the owners that a file can have. The last number means "no change".
+const allIDs = 1<<32 - 1
+
+// ownerOf returns the owner of a file. known is false for an owner whom this user namespace
+// does not map, and whom root there cannot become.
+func ownerOf(path string) (st unix.Stat_t, known bool, err error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return st, false, err
+	}
+	defer unix.Close(fd)
+	err = unix.Fstat(fd, &st)
+	return st, st.Uid != overflowID || mapsAll() || isOwner(fmt.Sprintf("/proc/self/fd/%d", fd)), err
+}
+
+// mapsAll tells whether this user namespace maps all owners.
+func mapsAll() bool {
+	table, err := os.ReadFile("/proc/self/uid_map")
+	mapped := 0
+	for line := range strings.Lines(string(table)) {
+		var inside, outside, count int
+		if _, err := fmt.Sscan(line, &inside, &outside, &count); err != nil {
+			return false
+		}
+		mapped += count
+	}
+	return err == nil && mapped == allIDs
+}
+
+// isOwner tells whether the kernel takes root for the owner of a file. For O_NOATIME it asks for
+// that, or for CAP_FOWNER, which counts if the owner is mapped (open(2), user_namespaces(7)).
+func isOwner(path string) bool {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOATIME|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == nil
+}
 
 // becomeOwner makes root the owner of the project, for good, if that is another
 // user: files that a command makes there are then the owner's, and the
@@ -28,8 +68,11 @@ const overflowID = 65534
 //
 // It comes before everything that depends on the user: home, caches, sessions.
 func becomeOwner(project string) (uid int, err error) {
-	var st unix.Stat_t
-	if os.Geteuid() != 0 || unix.Stat(project, &st) != nil || st.Uid == 0 || st.Uid == overflowID {
+	if os.Geteuid() != 0 {
+		return 0, nil
+	}
+	st, known, err := ownerOf(project)
+	if err != nil || st.Uid == 0 || !known {
 		return 0, nil
 	}
 	owner := passwd.Find(passwd.Users, int(st.Uid))
@@ -42,7 +85,7 @@ func becomeOwner(project string) (uid int, err error) {
 	uid = int(st.Uid)
 	forgetHome()
 	cache := ""
-	if owner.Home == "" && os.Getenv("XDG_CACHE_HOME") == "" {
+	if noHome(owner.Home) && os.Getenv("XDG_CACHE_HOME") == "" {
 		if cache, err = ownCache(runDir, uid, owner.GID); err != nil {
 			return 0, &bwrap.Refusal{
 				Reason: fmt.Sprintf("cannot make a cache directory for uid %d, who has no home: %v", uid, err),
@@ -57,6 +100,13 @@ func becomeOwner(project string) (uid int, err error) {
 		}
 	}
 	return uid, settle(owner.Name, owner.Home, cache)
+}
+
+// noHome tells whether a user has no home: none in /etc/passwd, or one that does not exist, as
+// services have.
+func noHome(home string) bool {
+	_, err := os.Stat(home)
+	return errors.Is(err, os.ErrNotExist)
 }
 
 // become gives up root in the order in which it can be done.
@@ -138,12 +188,11 @@ func settle(name, home, cache string) error {
 // stillOwned refuses a project that became another user's after root had read its
 // owner.
 func stillOwned(project confine.Root, runAs int) error {
-	var st unix.Stat_t
 	if runAs == 0 && os.Geteuid() != 0 {
 		return nil
 	}
-	err := unix.Lstat(project.Path, &st)
-	if err == nil && st.Dev == project.Dev && st.Ino == project.Ino && (int(st.Uid) == runAs || runAs == 0 && st.Uid == overflowID) {
+	st, known, err := ownerOf(project.Path)
+	if err == nil && st.Dev == project.Dev && st.Ino == project.Ino && (int(st.Uid) == runAs || runAs == 0 && !known) {
 		return nil
 	}
 	return &bwrap.Refusal{Reason: fmt.Sprintf("cannot use %q as the project root: its owner has changed", project.Name), Advice: "try again"}

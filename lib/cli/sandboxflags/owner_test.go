@@ -1,14 +1,55 @@
 package sandboxflags
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
+
+// In a user namespace the number of nobody is that of all owners whom it does not map, too.
+func TestOwnerOf(t *testing.T) {
+	const inside = "PK_TEST_OWNER_OF"
+	if path := os.Getenv(inside); path != "" {
+		st, known, err := ownerOf(path)
+		fmt.Println(st.Uid, known, err)
+		os.Exit(0)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root makes files of others")
+	}
+	path := t.TempDir()
+	for _, test := range []struct {
+		name          string
+		mapped, owner int
+		want          string
+	}{
+		{"no namespace, nobody", 0, overflowID, "65534 true <nil>\n"},
+		{"no namespace, another", 0, 70_000, "70000 true <nil>\n"},
+		{"nobody is mapped", 65_536, overflowID, "65534 true <nil>\n"},
+		{"nobody is mapped, the owner is not", 65_536, 70_000, "65534 false <nil>\n"},
+		{"neither is mapped", 1, 70_000, "65534 false <nil>\n"},
+		{"nobody is not mapped", 1, overflowID, "65534 false <nil>\n"},
+		{"the owner is mapped", 65_536, 4_321, "4321 true <nil>\n"},
+	} {
+		require.NoError(t, os.Chown(path, test.owner, test.owner))
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestOwnerOf$")
+		cmd.Env = []string{inside + "=" + path}
+		if test.mapped > 0 {
+			ids := []syscall.SysProcIDMap{{Size: test.mapped}}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids}
+		}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, test.name)
+		assert.Equal(t, test.want, string(out), test.name)
+	}
+}
 
 // Another user must not have been first in the place where root makes the cache of
 // a user without a home.
