@@ -349,7 +349,11 @@ func (o *options) printPlan(ctx *cli.Context, f *sandboxflags.Fence) error {
 			return err
 		}
 	}
-	if left := f.LeftOut(); len(left) > 0 {
+	left := f.LeftOut()
+	if o.Audit != "" {
+		left = append(left, "--audit")
+	}
+	if len(left) > 0 {
 		ctx.Say("the printed line leaves out: %s", strings.Join(left, ", "))
 	}
 	_, err = ctx.Stdout.Write(out.Bytes())

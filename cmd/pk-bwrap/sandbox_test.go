@@ -247,6 +247,11 @@ func TestPrintedLineNamesWhatItLeavesOut(t *testing.T) {
 	assert.Equal(t, 0, got.Status)
 	assert.Equal(t, "pk-bwrap: the printed line leaves out: the session's overlays, which are new ones, --memory and --pids\n", got.Stderr)
 	assert.Empty(t, b.Run(t, "pk-bwrap", "--print", "--", "true").Stderr)
+	const audit = "pk-bwrap: the printed line leaves out: --audit\n"
+	assert.Equal(t, audit, b.Run(t, "pk-bwrap", "--print", "--audit", b.Home+"/records", "--", "true").Stderr)
+	b.Write(t, b.Home+"/policy", "audit "+b.Home+"/records\n")
+	assert.Equal(t, audit, b.Run(t, "pk-bwrap", "--print", "--policy", b.Home+"/policy", "--", "true").Stderr)
+	assert.NoFileExists(t, b.Home+"/records")
 }
 
 func TestNetNone(t *testing.T) {
