@@ -225,6 +225,28 @@ func TestOverlaysLeaveTheHostAlone(t *testing.T) {
 	assert.Equal(t, before, shown())
 }
 
+// An overlay root that was given through a link is there under that name, too.
+func TestOverlaysUnderTypedNames(t *testing.T) {
+	b := clitest.NewBox(t)
+	base := filepath.Dir(b.Project)
+	typed := base + "/link/ov"
+	b.Write(t, base+"/target/ov/f", "f\n")
+	require.NoError(t, os.Symlink("target", base+"/link"))
+	b.Write(t, base+"/list", typed+"\n")
+	b.Write(t, base+"/policy", "overlay "+typed+"\n")
+	for _, options := range [][]string{
+		{"--overlay", typed},
+		{"--overlay-from", base + "/list"},
+		{"--policy", base + "/policy"},
+		{"--overlay", typed, "--session", "typed"},
+		{"--readable", base + "/target/ov", "--overlay", typed},
+	} {
+		got := inside(t, b, "cat "+typed+"/f && touch "+typed+"/g && ls "+base+"/target/ov", options...)
+		assert.Equal(t, clitest.Outcome{Stdout: "f\nf\ng\n"}, got, options)
+	}
+	assert.NoFileExists(t, base+"/target/ov/g")
+}
+
 func TestPrintedLineMakesTheSameSandbox(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Write(t, filepath.Join(b.Home, ".cache", "go-build", "entry"), "warm\n")

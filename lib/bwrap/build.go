@@ -88,6 +88,7 @@ type builder struct {
 	links resolver
 	plan  *Plan
 
+	typed   []string        // the overlay roots as the caller named them
 	missing map[string]bool // protected paths that do not exist; with a slash, that are no directories
 }
 
@@ -163,6 +164,7 @@ func (b *builder) resolveOverlays() error {
 			writable = append(writable, r.Path)
 		}
 	}
+	b.typed = b.Overlays
 	resolved := make([]string, len(b.Overlays))
 	for i, dir := range b.Overlays {
 		trail, err := confine.Follow(dir)
@@ -414,15 +416,19 @@ func linksOn(path, rule string) []Mount {
 	return links
 }
 
-// typedNames shows roots also under the names that the caller typed, if these lead
+// typedNames shows roots and overlay roots also under the names that the caller typed, if these lead
 // through symbolic links: build directories and configuration hold such names.
 func (b *builder) typedNames() error {
-	for _, r := range b.Roots {
-		typed, err := filepath.Abs(r.Name)
-		if r.Name == "" || err != nil || typed == r.Path {
-			continue
+	add := func(name, path string) {
+		if typed, err := filepath.Abs(name); name != "" && err == nil && typed != path {
+			b.addLinks(typed, fmt.Sprintf("the name %q of a root", name))
 		}
-		b.addLinks(typed, fmt.Sprintf("the name %q of a root", r.Name))
+	}
+	for _, r := range b.Roots {
+		add(r.Name, r.Path)
+	}
+	for i, dir := range b.Overlays {
+		add(b.typed[i], dir)
 	}
 	return nil
 }
