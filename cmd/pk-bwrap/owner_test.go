@@ -81,6 +81,34 @@ func TestRootBecomesNobody(t *testing.T) {
 	assert.Equal(t, fmt.Sprintln(want), b.Run(t, "pk-bash", "-y", "--raw", "id -u").Stdout)
 }
 
+// The file tools of root are in the owner's session, and their files are the owner's. The
+// commands without a project say how to find the trial.
+func TestRootFindsTheOwnersSessions(t *testing.T) {
+	b := clitest.NewBox(t)
+	uid := os.Getuid()
+	if uid == 0 {
+		uid = giveAway(t, b.Project)
+	}
+	got := b.Run(t, "pk-bash", "-y", "--raw", "--session", "s", "--trial", "echo tmp >/tmp/f; echo new >f")
+	require.Equal(t, 0, got.Status, got.Stderr)
+	assert.Equal(t, clitest.Outcome{Stdout: "new\ntmp\n"}, b.Run(t, "pk-fs", "--session", "s", "cat", "f", "/tmp/f"))
+	require.Equal(t, 0, b.Run(t, "pk-fs", "mkdir", "made").Status)
+	info, err := os.Stat(b.Project + "/made")
+	require.NoError(t, err)
+	assert.Equal(t, uint32(uid), info.Sys().(*syscall.Stat_t).Uid)
+	if os.Getuid() != 0 {
+		return
+	}
+	as := fmt.Sprintf("setpriv --reuid=%d --regid=%d --clear-groups env XDG_CACHE_HOME=/run/pikuri/%d pk-diff", uid, uid, uid)
+	for _, args := range [][]string{{"pk-diff"}, {"pk-diff", "--session", "s"}, {"pk-apply", "--session", "s", "--all"}} {
+		assert.Contains(t, b.Run(t, args[0], args[1:]...).Stderr, as+"\n", args)
+	}
+	cmd := exec.Command("sh", "-c", as+" --session s")
+	cmd.Dir, cmd.Env = b.Project, []string{"PATH=" + b.Bin + ":" + os.Getenv("PATH")}
+	found := clitest.Finish(t, cmd)
+	assert.Equal(t, "A\tf\n", found.Stdout, found.Stderr)
+}
+
 // A rule about who may answer holds for root in a project of another user, too.
 func TestRootKeepsItsRuleAboutAnswers(t *testing.T) {
 	b := clitest.NewBox(t)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/cli/trialflags"
 	"pikuri/lib/session"
 	"pikuri/lib/trial"
@@ -193,6 +194,9 @@ func (o *options) list(ctx *cli.Context) error {
 	}
 	if len(trials) == 0 && !o.json {
 		ctx.Say("there is no trial: pk-bash --trial --session NAME begins one")
+		if as := sandboxflags.AsOwner(); as != "" {
+			ctx.Say("hint: those of this directory's owner: %s pk-diff", as)
+		}
 	}
 	for _, s := range trials {
 		if o.json {

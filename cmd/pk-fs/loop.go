@@ -20,6 +20,7 @@ import (
 
 	"pikuri/lib/audit"
 	"pikuri/lib/cli"
+	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/confine"
 	"pikuri/lib/edit"
 	"pikuri/lib/grep"
@@ -130,7 +131,7 @@ func (l *loop) close() {
 // no change lands while the trial is open.
 func (l *loop) open() (err error) {
 	l.close()
-	if l.opened, err = l.o.Open(l.ctx); err != nil {
+	if l.opened, err = sandboxflags.OpenAsOwner(l.ctx, &l.o.WorkspaceFlags); err != nil {
 		return err
 	}
 	if err := l.log.CheckOutside(l.opened.Roots()); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"pikuri/lib/audit"
 	"pikuri/lib/cli"
+	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/cli/trialflags"
 	"pikuri/lib/confine"
 	"pikuri/lib/grep"
@@ -288,7 +289,7 @@ func (o *options) run(ctx *cli.Context) error {
 		return err
 	}
 	defer records.Close()
-	opened, err := o.Open(ctx)
+	opened, err := sandboxflags.OpenAsOwner(ctx, &o.WorkspaceFlags)
 	if err != nil {
 		return err
 	}

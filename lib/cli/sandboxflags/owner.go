@@ -12,8 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/bwrap"
+	"pikuri/lib/cli"
 	"pikuri/lib/confine"
 	"pikuri/lib/internal/rlimit"
+	"pikuri/lib/internal/shellword"
 	"pikuri/lib/passwd"
 )
 
@@ -107,6 +109,42 @@ func becomeOwner(project string) (uid int, err error) {
 func noHome(home string) bool {
 	_, err := os.Stat(home)
 	return errors.Is(err, os.ErrNotExist)
+}
+
+// OpenAsOwner opens the workspace for a command without a sandbox. Root becomes the owner
+// of the project, as in a command with one: the session is the owner's, and so are files.
+func OpenAsOwner(ctx *cli.Context, w *cli.WorkspaceFlags) (*cli.Opened, error) {
+	runAs, err := becomeOwner(w.Project())
+	if err != nil {
+		return nil, cli.Invalid(err)
+	}
+	opened, err := w.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := stillOwned(opened.Roots()[0], runAs); err != nil {
+		opened.Close()
+		return nil, cli.Invalid(err)
+	}
+	return opened, nil
+}
+
+// AsOwner returns the words before a command that run it as the owner of the working
+// directory, if the caller is root and the owner is another user; else "".
+func AsOwner() string {
+	st, known, err := ownerOf(".")
+	if os.Geteuid() != 0 || err != nil || st.Uid == 0 || !known {
+		return ""
+	}
+	owner := passwd.Find(passwd.Users, int(st.Uid))
+	if owner.GID < 0 {
+		owner.GID = int(st.Gid)
+	}
+	place := "HOME=" + shellword.Word(owner.Home)
+	if noHome(owner.Home) {
+		place = fmt.Sprintf("XDG_CACHE_HOME=%s/%d", runDir, st.Uid)
+	}
+	return fmt.Sprintf("setpriv --reuid=%d --regid=%d --clear-groups env %s", st.Uid, owner.GID, place)
 }
 
 // become gives up root in the order in which it can be done.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/confine"
 	"pikuri/lib/fence"
 	"pikuri/lib/gitdir/refs"
@@ -59,6 +60,9 @@ func (o *Options) Open(alone bool) (*trial.Trial, error) {
 	t, err := trial.OpenSession(base, o.Name(), alone)
 	if held, ok := errors.AsType[*trial.InUse](err); ok {
 		return nil, cli.WithHint(fmt.Errorf("%s of session %q runs", held.By, o.Name()), "try again when it has ended")
+	}
+	if as := sandboxflags.AsOwner(); err != nil && as != "" {
+		err = cli.WithHint(err, "commands of root in this directory are its owner's, and their sessions too: %s pk-diff", as)
 	}
 	return t, cli.Invalid(err)
 }
