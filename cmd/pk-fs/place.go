@@ -6,18 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
 	"pikuri/lib/fence"
-	"pikuri/lib/hostrun"
 	"pikuri/lib/workspace"
 )
 
@@ -122,46 +118,23 @@ func (w *work) open(root confine.Root) (workspace.Workspace, error) {
 		view = ws.Guarded(func(a workspace.Access) error { return w.permit(root, top, a) })
 	}
 	if root.Dir && root.Writable && !w.NoProtect && root.Path != w.confined.Temp() {
-		protected := sync.OnceValues(func() ([]bwrap.Protected, error) {
-			return fence.Protected([]confine.Root{{Path: top, Writable: true, Dir: true}})
-		})
+		host := fence.NewHostRun(top)
 		view = workspace.Guarded(view, func(a workspace.Access) error {
 			if !a.Write {
 				return nil
 			}
-			if err := refuseHostRun(top, a); err != nil {
-				return err
-			}
-			list, err := protected()
+			why, err := host.Look()(a.Path)
 			if err != nil {
-				return &workspace.Error{Err: workspace.ErrAccessDenied, Detail: err.Error()}
+				why = err.Error()
 			}
-			return refuseProtected(list, filepath.Join(top, a.Path))
+			if why == "" {
+				return nil
+			}
+			return &workspace.Error{Err: workspace.ErrAccessDenied, Detail: why}
 		})
 	}
 	w.views[root.Path] = view
 	return view, nil
-}
-
-// refuseHostRun refuses to write a file of a project that a program on the host would run.
-// Sandboxes protect the same files.
-func refuseHostRun(root string, a workspace.Access) error {
-	row, ok := hostrun.Holding(root, a.Path)
-	if !ok {
-		return nil
-	}
-	return &workspace.Error{Err: workspace.ErrAccessDenied, Detail: fmt.Sprintf("%s on the host would run it: %s", row.Tool, row.Why)}
-}
-
-// refuseProtected refuses to write a file that the repository's or the user's git
-// configuration has git run.
-func refuseProtected(list []bwrap.Protected, path string) error {
-	for _, p := range list {
-		if path == p.Path || strings.HasPrefix(path, p.Path+"/") {
-			return &workspace.Error{Err: workspace.ErrAccessDenied, Detail: strings.TrimPrefix(p.Rule, "default: ")}
-		}
-	}
-	return nil
 }
 
 func (w *work) settings() []workspace.Option {

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
+	"pikuri/lib/fence"
 )
 
 // answerer writes one answer for each path and remembers whether one was
@@ -21,6 +23,9 @@ type answerer struct {
 	out       *bufio.Writer
 	terminal  bool // out is one
 	refused   bool
+
+	host  map[string]*fence.HostRun                             // by writable root
+	looks map[string]func(place string) (why string, err error) // of these, until forget
 }
 
 // outcome is the answer to one path.
@@ -67,6 +72,9 @@ func (a *answerer) resolve(path string) outcome {
 	} else {
 		o.where, o.refusal = a.batch.Resolve(path)
 	}
+	if o.refusal == nil && a.write && !a.NoProtect && !a.AllowAll {
+		o.refusal = a.refuseHostRun(path, o.where)
+	}
 	if refusal, ok := errors.AsType[*confine.Refusal](o.refusal); ok && a.verbose {
 		o.refusal = refusal.Disclose()
 	}
@@ -74,6 +82,37 @@ func (a *answerer) resolve(path string) outcome {
 		o.refusal = cli.WithHint(o.refusal, "without -e it may be missing")
 	}
 	return o
+}
+
+// refuseHostRun refuses to write a file that a program on the host would run, as pk-fs does.
+func (a *answerer) refuseHostRun(path, where string) error {
+	for _, root := range a.workspace.Roots() {
+		if !root.Writable || !root.Dir || root.Path == a.workspace.Temp() || !root.Contains(where) {
+			continue
+		}
+		if a.host[root.Path] == nil {
+			a.host[root.Path] = fence.NewHostRun(root.Path)
+		}
+		look := a.looks[root.Path]
+		if look == nil {
+			look = a.host[root.Path].Look()
+			a.looks[root.Path] = look
+		}
+		why, err := look(strings.TrimPrefix(strings.TrimPrefix(where, root.Path), "/"))
+		if err == nil && why != "" {
+			err = &confine.HostRuns{Why: why}
+		}
+		if err != nil {
+			return &confine.Refusal{Path: path, Mode: confine.Write, Err: err}
+		}
+	}
+	return nil
+}
+
+// forget drops all that is remembered about the tree.
+func (a *answerer) forget() {
+	a.batch.Forget()
+	clear(a.looks)
 }
 
 // say reports a refusal in one line, or with --explain the whole way.

@@ -7,6 +7,7 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/trialflags"
 	"pikuri/lib/confine"
+	"pikuri/lib/fence"
 	"pikuri/lib/session"
 )
 
@@ -32,7 +33,7 @@ Workspace:
                              and what /tmp means (default $PK_SESSION)
       --temp DIR             use DIR as the session tmp instead
       --no-alias-tmp         /tmp keeps its meaning
-      --no-protect           let git directories be written
+      --no-protect           let git directories be written, and files the host runs
       --deny PATTERN         neither read nor write what it covers; repeatable
       --deny-read PATTERN    do not read what it covers; repeatable
       --allow-write PATTERN  write only what it matches, and what another does;
@@ -126,7 +127,7 @@ func (o *options) run(ctx *cli.Context) error {
 	defer workspace.Close()
 	a := &answerer{options: o, ctx: ctx, out: bufio.NewWriterSize(ctx.Stdout, bufferSize), terminal: cli.Terminal(ctx.Stdout)}
 	a.batch = workspace.Batch(confine.Request{Mode: o.mode(), Physical: o.physical, Existing: o.existing})
-	a.workspace = workspace.Workspace
+	a.workspace, a.host, a.looks = workspace.Workspace, map[string]*fence.HostRun{}, map[string]func(string) (string, error){}
 	if o.stdin {
 		return a.answerStream(ctx.Stdin)
 	}

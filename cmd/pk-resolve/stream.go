@@ -36,7 +36,7 @@ func (a *answerer) answerStream(in io.Reader) error {
 			if err := a.flush(); err != nil {
 				return err
 			}
-			a.batch.Forget()
+			a.forget()
 		}
 		record, err := readRecord(input, a.end())
 		switch {

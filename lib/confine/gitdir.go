@@ -13,6 +13,12 @@ import (
 // or follow.
 var ErrGitDir = errors.New("it lies in a git directory")
 
+// HostRuns is the reason to refuse to write another file that a program on the host would
+// run. Workspaces do not know these files: their callers do.
+type HostRuns struct{ Why string }
+
+func (h *HostRuns) Error() string { return h.Why }
+
 // gitNames refuses a path as it was typed: the target of a .git that is a link is a
 // git directory under another name.
 func (w *Workspace) gitNames(name string, mode Mode) error {

@@ -54,8 +54,13 @@ func (r *Refusal) Error() string {
 
 func (r *Refusal) Unwrap() error { return r.Err }
 
+const noProtect = "--no-protect would allow it"
+
 // Hint is the option that would allow the path, when there is one.
 func (r *Refusal) Hint() string {
+	if _, ok := r.Err.(*HostRuns); ok {
+		return noProtect
+	}
 	if r.disclosed && r.hint == "" {
 		return r.whereHint
 	}
@@ -99,6 +104,9 @@ var reasons = map[error]string{
 func (r *Refusal) Reason() string {
 	if _, ok := r.Err.(*Denial); ok {
 		return "denied"
+	}
+	if _, ok := r.Err.(*HostRuns); ok {
+		return "host-runs"
 	}
 	if word, ok := reasons[r.Err]; ok {
 		return word
@@ -168,7 +176,7 @@ func (b *Batch) hint(p parsedPath, err error) string {
 	case ErrNotAllowed:
 		return b.allowHint(p)
 	case ErrGitDir:
-		return "--no-protect would allow it"
+		return noProtect
 	}
 	return ""
 }

@@ -136,24 +136,56 @@ func holds(dir string) (bool, error) {
 	return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return !strings.HasSuffix(e.Name(), ".sample") }), err
 }
 
-// Holding returns the row that covers a place in a root, by its name or because a symbolic
-// link of the project leads there. place is relative to the root, and contains no symbolic
-// link. Holding ignores case, as some directories do.
-func Holding(root, place string) (Row, bool) {
-	there := map[string]bool{} // the first names of rows
+// Places are the places of a root that rows cover, by their names and because symbolic links
+// of the project lead there.
+type Places struct {
+	root   string
+	named  map[string]Row // by path below the root, in lower case
+	behind map[string]Row // by absolute path
+}
+
+// In looks for the places in a root.
+func In(root string) Places {
+	p := Places{root, map[string]Row{}, map[string]Row{}}
+	counts, there := map[string]bool{}, map[string]bool{} // by Needs; by the first names of rows
+	ask := func(known map[string]bool, key string, find func() bool) bool {
+		if _, asked := known[key]; !asked {
+			known[key] = find()
+		}
+		return known[key]
+	}
 	for _, r := range Rows() {
-		if n := len(r.Path); len(place) >= n && strings.EqualFold(place[:n], r.Path) && (len(place) == n || place[n] == '/') && r.counts(root) {
-			return r, true
+		if !ask(counts, r.Needs, func() bool { return r.counts(root) }) {
+			continue
 		}
+		add(p.named, strings.ToLower(r.Path), r)
 		top, _, _ := strings.Cut(r.Path, "/")
-		exists, asked := there[top]
-		if !asked {
-			_, err := os.Lstat(filepath.Join(root, top))
-			exists = err == nil
-			there[top] = exists
+		if ask(there, top, func() bool { _, err := os.Lstat(filepath.Join(root, top)); return err == nil }) {
+			for _, place := range Behind(filepath.Join(root, r.Path)) {
+				add(p.behind, place, r)
+			}
 		}
-		if exists && r.counts(root) && slices.ContainsFunc(Behind(filepath.Join(root, r.Path)), func(p string) bool { return fsat.Within(filepath.Join(root, place), p) }) {
+	}
+	return p
+}
+
+func add(rows map[string]Row, path string, r Row) {
+	if _, known := rows[path]; !known {
+		rows[path] = r
+	}
+}
+
+// Holding returns the row that covers a place. place is relative to the root, and contains
+// no symbolic link. Holding ignores case, as some directories do.
+func (p Places) Holding(place string) (Row, bool) {
+	for at := strings.ToLower(place); at != "."; at = filepath.Dir(at) {
+		if r, ok := p.named[at]; ok {
 			return r, true
+		}
+	}
+	for at := filepath.Join(p.root, place); len(p.behind) > 0; at = filepath.Dir(at) {
+		if r, ok := p.behind[at]; ok || at == "/" {
+			return r, ok
 		}
 	}
 	return Row{}, false

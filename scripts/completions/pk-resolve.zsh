@@ -10,7 +10,7 @@ _arguments -s -S -A '-*' \
 	'--session[join a session]:name:' \
 	'--temp[use a directory as the session tmp]:directory:_files -/' \
 	'--no-alias-tmp[/tmp keeps its meaning]' \
-	'--no-protect[let git directories be written]' \
+	'--no-protect[let git directories be written, and files the host runs]' \
 	'*--deny[neither read nor write what a pattern covers]:pattern:' \
 	'*--deny-read[do not read what a pattern covers]:pattern:' \
 	'*--allow-write[write only what a pattern matches]:pattern:' \
