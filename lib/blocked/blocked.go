@@ -214,19 +214,20 @@ func (c Command) search() *search {
 
 // Messages in which programs complain of a path or a host.
 var (
-	complains = lazy.Regexp(`(?i:not a git|no such|not found|cannot|can't|couldn.t|could not|unable|fail|error|denied|not permitted|read-only|exist|missing|invalid|busy|resolve|unreachable)|\bE[A-Z]{4,}\b`)
-	readOnly  = lazy.Regexp(`(?i)read-only file ?system|\bEROFS\b`)
-	busy      = lazy.Regexp(`(?i)resource busy|\bEBUSY\b`)
-	creates   = lazy.Regexp(`(?i)creat|touch|writ|\bsav`)
-	missing   = lazy.Regexp(`(?i)no such file|not found|\bENOENT\b`)
-	device    = lazy.Regexp(`(?i)(?:special file|mknod).*operation not permitted`)
-	noFile    = lazy.Regexp(`(?i)no such file|\bENOENT\b`)
-	other     = lazy.Regexp(`(?i)permission denied|already exists|is a directory|not empty|connection refused|in use|timed out|\b(?:EACCES|EEXIST|EISDIR|ENOTEMPTY|ECONNREFUSED|EADDRINUSE)\b`)
-	noNetwork = lazy.Regexp(`(?i)resolve host|resolve hostname|failure resolving|name resolution|name or service not known|no such host|network is unreachable|\b(?:ENOTFOUND|EAI_AGAIN|ENETUNREACH)\b|failed to resolve`) // not "FileNotFoundError"
-	connects  = lazy.Regexp(`(?i)failed to connect to (\S+) port [0-9]`)                                                                                                                                                   // curl does not say why
-	hostName  = lazy.Regexp(`(?i)(?:host|hostname|address(?: for)?|ENOTFOUND|EAI_AGAIN|lookup|resolve|resolving)[\s:'"‘(]+([a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+)`)
-	quoted    = lazy.Regexp("(?:^|[\\s(\\[:=,])(?:['\"`]([^'\"`]+)['\"`]|[‘“]([^’”]+)[’”])")
-	number    = lazy.Regexp(`^[0-9]+$`)
+	complains  = lazy.Regexp(`(?i:not a git|no such|not found|cannot|can't|couldn.t|could not|unable|fail|error|denied|not permitted|read-only|exist|missing|invalid|busy|resolve|unreachable)|\bE[A-Z]{4,}\b`)
+	readOnly   = lazy.Regexp(`(?i)read-only file ?system|\bEROFS\b`)
+	busy       = lazy.Regexp(`(?i)resource busy|\bEBUSY\b`)
+	creates    = lazy.Regexp(`(?i)creat|touch|writ|\bsav`)
+	missing    = lazy.Regexp(`(?i)no such file|not found|\bENOENT\b`)
+	device     = lazy.Regexp(`(?i)(?:special file|mknod).*operation not permitted`)
+	noFile     = lazy.Regexp(`(?i)no such file|\bENOENT\b`)
+	other      = lazy.Regexp(`(?i)permission denied|already exists|is a directory|not empty|connection refused|in use|timed out|\b(?:EACCES|EEXIST|EISDIR|ENOTEMPTY|ECONNREFUSED|EADDRINUSE)\b`)
+	noNetwork  = lazy.Regexp(`(?i)resolve host|resolve hostname|failure resolving|name resolution|name or service not known|no such host|network is unreachable|\b(?:ENOTFOUND|EAI_AGAIN|ENETUNREACH)\b|failed to resolve`) // not "FileNotFoundError"
+	connects   = lazy.Regexp(`(?i)failed to connect to (\S+) port [0-9]`)                                                                                                                                                   // curl does not say why
+	hostName   = lazy.Regexp(`(?i)(?:host|hostname|address(?: for)?|ENOTFOUND|EAI_AGAIN|lookup|resolve|resolving)[\s:'"‘(]+([a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+)`)
+	quoted     = lazy.Regexp("(?:^|[\\s(\\[:=,])(?:['\"`]([^'\"`]+)['\"`]|[‘“]([^’”]+)[’”])")
+	apostrophe = lazy.Regexp(`(?:^|[\s(\[:=,])(?:"([^"]*'[^"]*)"|'((?:[^']*'\\'')+[^']*)'|(/[^\s'"]*'[^\s"]*):\s)`) // of GNU programs, Python and, without quotes, bash
+	number     = lazy.Regexp(`^[0-9]+$`)
 )
 
 // line looks at the words of one line.
@@ -347,6 +348,11 @@ func words(line string) iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
 		for _, match := range quoted().FindAllStringSubmatch(line, -1) {
 			if !yield(match[1]+match[2], true) {
+				return
+			}
+		}
+		for _, match := range apostrophe().FindAllStringSubmatch(line, -1) {
+			if !yield(match[1]+strings.ReplaceAll(match[2], `'\''`, "'")+match[3], true) {
 				return
 			}
 		}

@@ -27,6 +27,9 @@ func TestWords(t *testing.T) {
 		{"open ~/x.", "~/x"},
 		{"-I/opt/include (see ‘../y’)", "../y /opt/include ../y"},
 		{"[Errno 2] x: '/a'", "/a x /a"},
+		{`cat: "/a/it's/f": No such file or directory`, "/a/it /a/it's/f /a/it s/f"},
+		{`cat: '/a/it'\''s "x"/f': No such file or directory`, `/a/it x /a/it's "x"/f /a/it /f`},
+		{"bash: line 1: /a/it's/f: No such file or directory", "/a/it's/f /a/it s/f"},
 		{"", ""},
 	} {
 		var got []string
@@ -62,10 +65,10 @@ func scene(t *testing.T) (c Command, home string) {
 	t.Helper()
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
-	for _, dir := range []string{"project/deep", "data", "tools", "prefix/bin", "prefix/lib", ".ssh", ".cache/pikuri/workspace-x", "closed"} {
+	for _, dir := range []string{"project/deep", "data", "tools", "prefix/bin", "prefix/lib", ".ssh", ".cache/pikuri/workspace-x", "closed", "it's"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(home, dir), 0o755))
 	}
-	for _, file := range []string{"data/set.csv", "data/with space", "project/secret", ".cache/pikuri/workspace-x/f", ".ssh/config"} {
+	for _, file := range []string{"data/set.csv", "data/with space", "it's/f", "project/secret", ".cache/pikuri/workspace-x/f", ".ssh/config"} {
 		require.NoError(t, os.WriteFile(filepath.Join(home, file), nil, 0o644))
 	}
 	require.NoError(t, os.WriteFile(home+"/tools/mytool", nil, 0o755))
@@ -121,6 +124,8 @@ func TestFind(t *testing.T) {
 		{"makes a file in a missing directory", "cp: cannot create regular file 'HOME/data/new': No such file or directory", "~/data is not shown (empty home); --writable ~/data shows it"},
 		{"no network", "curl: (6) Could not resolve host: a.example.com", "no network: a.example.com (option --net none); --net allow --allow-host a.example.com allows it"},
 		{"no network, as libgit2 says", "failed to resolve address for a.example.com: Temporary failure in name resolution", "no network: a.example.com (option --net none); --net allow --allow-host a.example.com allows it"},
+		{"an apostrophe, as GNU programs quote it", `cat: "HOME/it's/f": No such file or directory`, "~/it's/f is not shown (empty home)"},
+		{"an apostrophe, without quotes", "bash: line 1: HOME/it's/f: No such file or directory", "~/it's/f is not shown (empty home)"},
 		{"twice", "cannot open HOME/data\ncannot open HOME/data/", "~/data is not shown (empty home); --readable ~/data shows it"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
