@@ -217,7 +217,7 @@ var (
 	complains  = lazy.Regexp(`(?i:not a git|no such|not found|cannot|can't|couldn.t|could not|unable|fail|error|denied|not permitted|read-only|exist|missing|invalid|busy|resolve|unreachable)|\bE[A-Z]{4,}\b`)
 	readOnly   = lazy.Regexp(`(?i)read-only file ?system|\bEROFS\b`)
 	busy       = lazy.Regexp(`(?i)resource busy|\bEBUSY\b`)
-	creates    = lazy.Regexp(`(?i)creat|touch|writ|\bsav`)
+	creates    = lazy.Regexp(`(?i)creat|touch|writ|\bsav|^tee:`)
 	missing    = lazy.Regexp(`(?i)no such file|not found|\bENOENT\b`)
 	device     = lazy.Regexp(`(?i)(?:special file|mknod).*operation not permitted`)
 	noFile     = lazy.Regexp(`(?i)no such file|\bENOENT\b`)
@@ -269,7 +269,7 @@ func (s *search) line(line string) {
 		}
 	}
 	for _, word := range names {
-		if path := s.place(word); path != "" && says.missing && len(s.found) == before {
+		if path := s.place(word); path != "" && says.missing && len(s.found) == before && !s.redirects(path) {
 			s.parent(word, path)
 		}
 	}
@@ -281,6 +281,9 @@ func (s *search) word(word, line string, says complaint) {
 	path := s.place(word)
 	if path == "" || filepath.Dir(path) == "/" && !noFile().MatchString(line) {
 		return
+	}
+	if says.missing && s.redirects(path) {
+		says.creates = true
 	}
 	find := s.path
 	if says.device {

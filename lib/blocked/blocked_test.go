@@ -124,6 +124,7 @@ func TestFind(t *testing.T) {
 		{"makes a file in a missing directory", "cp: cannot create regular file 'HOME/data/new': No such file or directory", "~/data is not shown (empty home); --writable ~/data shows it"},
 		{"no network", "curl: (6) Could not resolve host: a.example.com", "no network: a.example.com (option --net none); --net allow --allow-host a.example.com allows it"},
 		{"no network, as libgit2 says", "failed to resolve address for a.example.com: Temporary failure in name resolution", "no network: a.example.com (option --net none); --net allow --allow-host a.example.com allows it"},
+		{"tee", "tee: HOME/data/new: No such file or directory", "~/data is not shown (empty home); --writable ~/data shows it"},
 		{"an apostrophe, as GNU programs quote it", `cat: "HOME/it's/f": No such file or directory`, "~/it's/f is not shown (empty home)"},
 		{"an apostrophe, without quotes", "bash: line 1: HOME/it's/f: No such file or directory", "~/it's/f is not shown (empty home)"},
 		{"twice", "cannot open HOME/data\ncannot open HOME/data/", "~/data is not shown (empty home); --readable ~/data shows it"},
@@ -135,6 +136,25 @@ func TestFind(t *testing.T) {
 			}
 			assert.Equal(t, strings.ReplaceAll(test.want, "HOME", home), strings.Join(lines, "\n"))
 		})
+	}
+}
+
+// Bash says of a redirection to a file only that it is missing.
+func TestRedirection(t *testing.T) {
+	c, home := scene(t)
+	for _, test := range []struct{ text, path, want string }{
+		{"echo w >HOME/data/new", "HOME/data/new", "~/data is not shown (empty home); --writable ~/data shows it"},
+		{"echo w >> 'HOME/data/set.csv'", "HOME/data/set.csv", "~/data is not shown (empty home); --writable ~/data shows it"},
+		{"echo w >~/data/new", "HOME/data/new", "~/data is not shown (empty home); --writable ~/data shows it"},
+		{"echo w 2>../data/new", "../data/new", "~/data is not shown (empty home); --writable ~/data shows it"},
+		{"cat <HOME/data/set.csv >out", "HOME/data/set.csv", "~/data/set.csv is not shown (empty home); --readable ~/data/set.csv shows it"},
+		{"cat <HOME/data/new", "HOME/data/new", "~/data is not shown (empty home); --readable ~/data shows it"},
+	} {
+		at := strings.NewReplacer("HOME", home)
+		c.Text = at.Replace(test.text)
+		facts := c.Find("bash: line 1: " + at.Replace(test.path) + ": No such file or directory")
+		require.Len(t, facts, 1, test.text)
+		assert.Equal(t, test.want, facts[0].Line(home), test.text)
 	}
 }
 

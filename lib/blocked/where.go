@@ -24,6 +24,7 @@ const operand = `('[^']*'|"[^"$\x60\\]*"|~?[\w./@%+,:-]+)`
 var (
 	cdFirst  = lazy.Regexp(`^\s*cd\s+` + operand + `[ \t]*(?:&&|;|\n|$)`)
 	moves    = lazy.Regexp(`(?:(?:^|[^\w./-])(?:cd|pushd|popd)(?:[ \t]+|[^\w./-]|$)|(?:^|[^\w-])-C\s*|--(?:directory|chdir|cwd)[=\s]\s*|npm\s[^\n;&|]*--prefix[=\s]\s*|\b(?:f?chdir|execdir|cwd)\b)` + operand + `?`)
+	redirect = lazy.Regexp(`>[>|&]?[ \t]*` + operand)
 	hasMoved = lazy.Regexp(`\bcd: |Entering directory`)
 )
 
@@ -58,6 +59,14 @@ func unquoted(word string) string {
 		return word[1 : len(word)-1]
 	}
 	return word
+}
+
+// redirects reports whether the text of the command sends an output to a path. Bash says only
+// that the file is missing, as it does of one that is to be read.
+func (s *search) redirects(path string) bool {
+	return slices.ContainsFunc(redirect().FindAllStringSubmatch(s.Text, maxWords), func(match []string) bool {
+		return s.place(unquoted(match[1])) == path
+	})
 }
 
 func joined(dir, path string) string {
