@@ -79,7 +79,7 @@ func TestKeptServer(t *testing.T) {
 	assert.Regexp(t, `^served\n127.*"GET /f HTTP/`, got.Stdout)
 	got = b.Run(t, "pk-sweep", "--session", "s")
 	assert.Equal(t, 1, got.Status)
-	assert.Contains(t, got.Stderr, "it is in use")
+	assert.Contains(t, got.Stderr, "it is in use\npk-sweep: hint: with --background, ")
 
 	got = b.Run(t, "pk-sweep", "--session", "s", "--background", "-v")
 	assert.Equal(t, clitest.Outcome{Stdout: "ended what 1 command of session \"s\" had left running\n"}, got)

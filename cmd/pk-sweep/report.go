@@ -101,8 +101,12 @@ func (r *reporter) result(u session.Result) {
 	case u.Action == session.Kept && len(r.sessions) > 0:
 		r.status = cli.StatusRefused
 		err := fmt.Errorf("cannot remove %q: it is %s", u.Path, u.Reason)
-		if u.Reason == session.Trial {
-			err = cli.WithHint(err, "pk-diff --session %s shows them, --discard drops them", strings.TrimPrefix(filepath.Base(u.Path), session.Prefix))
+		name := strings.TrimPrefix(filepath.Base(u.Path), session.Prefix)
+		switch {
+		case u.Reason == session.Trial:
+			err = cli.WithHint(err, "pk-diff --session %s shows them, --discard drops them", name)
+		case u.Reason == session.InUse && session.HasBackground(filepath.Dir(u.Path), name):
+			err = cli.WithHint(err, "with --background, pk-sweep ends what commands have left running there")
 		}
 		r.ctx.Report(err)
 	case u.Reason == session.Future:

@@ -45,18 +45,10 @@ func (d *Dir) Stay() (*os.File, error) {
 // EndBackground ends the background of the commands of the session called name, waits for
 // that, and returns the number of these commands.
 func EndBackground(base, name string) (ended int, err error) {
-	in, err := openBase(base)
+	f, err := openBackground(base, name)
 	if err == nil {
-		defer in.Close()
-		var dir, f *os.File
-		if dir, err = openPrivate(in, Prefix+name); err == nil {
-			defer dir.Close()
-			f, err = openOwn(dir, backgroundFile, unix.O_RDONLY)
-		}
-		if err == nil {
-			defer f.Close()
-			ended, err = endHolders(f)
-		}
+		defer f.Close()
+		ended, err = endHolders(f)
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
@@ -65,6 +57,32 @@ func EndBackground(base, name string) (ended int, err error) {
 		return ended, fmt.Errorf("cannot end the background of session %q: %w", name, err)
 	}
 	return ended, nil
+}
+
+// HasBackground tells whether commands of the session called name have left something
+// running.
+func HasBackground(base, name string) bool {
+	f, err := openBackground(base, name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	pid, err := holderOf(f)
+	return pid != 0 && err == nil
+}
+
+func openBackground(base, name string) (*os.File, error) {
+	in, err := openBase(base)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	dir, err := openPrivate(in, Prefix+name)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return openOwn(dir, backgroundFile, unix.O_RDONLY)
 }
 
 // endHolders ends the processes that hold a lock on a part of f, one after another.
