@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"pikuri/lib/cli"
 )
 
 // answer is an answer of pk-fs. Each operation sets only its own fields.
@@ -131,6 +133,8 @@ func (s *server) read(ctx context.Context, _ *mcp.CallToolRequest, in readIn) (*
 		switch {
 		case a.Bytes == 0:
 			text = "(empty)\n"
+		case a.Lines != nil && a.Last < a.First:
+			text = fmt.Sprintf("(there are only %s)\n", cli.Count(*a.Lines, "line", "lines"))
 		case a.Lines != nil && (a.First > 1 || a.Last < *a.Lines):
 			text += fmt.Sprintf("(lines %d-%d of %d)\n", a.First, a.Last, *a.Lines)
 		case a.Truncated:

@@ -69,6 +69,7 @@ func TestFence(t *testing.T) {
 	assert.Contains(t, r.says(t, "write", fields{"path": "/tmp/y", "content": "from the file tool\n"}), "made /tmp/y: 19 bytes")
 	assert.Contains(t, r.says(t, "bash", fields{"command": "cat /tmp/y"}), "from the file tool\n")
 	assert.Equal(t, "     2\ttwo\n(lines 2-2 of 3)\n", r.says(t, "read", fields{"path": "a.txt", "offset": 2, "limit": 1}))
+	assert.Equal(t, "(there are only 3 lines)\n", r.says(t, "read", fields{"path": "a.txt", "offset": 99}))
 	assert.Contains(t, r.says(t, "edit", fields{"path": "a.txt", "old_string": "two", "new_string": "2"}), "-two\n+2\n")
 	assert.Contains(t, r.says(t, "edit", fields{"path": "a.txt", "old_string": "e", "new_string": "2"}), "Error: ")
 	assert.Equal(t, "a.txt:2:2\n", r.says(t, "grep", fields{"pattern": "^2"}))
