@@ -157,7 +157,7 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 		err = f.Ready(ctx.Args[0])
 	}
 	if err != nil {
-		return errors.Join(o.refused(ctx, f, withQuoteHint(err, ctx.Args)), f.Close())
+		return errors.Join(o.refused(ctx, f, withQuoteHint(err, ctx.Args, func(name string) bool { return f.Plan.FindCommand(name) == nil })), f.Close())
 	}
 	begin, err := o.recordBegin(ctx, f)
 	if err != nil {
@@ -200,14 +200,26 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 	return cli.Exit(status)
 }
 
-// withQuoteHint adds the command line to type instead of one word in quotes.
-func withQuoteHint(err error, args []string) error {
+// shellWords are words of a shell that users type like programs.
+var shellWords = []string{".", "alias", "cd", "eval", "exec", "export", "for", "if", "popd", "pushd", "set", "source", "unset", "while"}
+
+// withQuoteHint adds the command line to type instead of one word in quotes, or of a word of
+// the shell.
+func withQuoteHint(err error, args []string, isProgram func(string) bool) error {
 	line := args[0]
-	_, missing := errors.AsType[*bwrap.NotFound](err)
-	switch {
-	case !missing || len(args) > 1 || !strings.ContainsAny(line, " \t\n") || strings.Contains(line, "'"):
+	if slices.Contains(shellWords, line) {
+		line = strings.Join(args, " ")
+	} else if len(args) > 1 || line != "" && !strings.ContainsAny(line, " \t\n") {
 		return err
-	case strings.ContainsAny(line, "\n\"\\$`*?[]{}()<>|&;#~!="):
+	}
+	_, missing := errors.AsType[*bwrap.NotFound](err)
+	first, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+	switch {
+	case !missing || strings.Contains(line, "'"):
+		return err
+	case line == "":
+		return cli.WithHint(err, "the name is empty: a variable may not be set")
+	case strings.ContainsAny(line, "\n\"\\$`*?[]{}()<>|&;#~!=") || !isProgram(first):
 		return cli.WithHint(err, "type: pk-bash '%s'", line)
 	}
 	return cli.WithHint(err, "type: pk-bwrap -- %s, or pk-bash '%s'", line, line)

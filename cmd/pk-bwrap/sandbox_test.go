@@ -170,6 +170,9 @@ func TestStatusIsTheCommands(t *testing.T) {
 		{"an option of the command", []string{"sh", "-c", "exit $#", "--", "--print", "-z"}, 2, ""},
 		{"a whole command line", []string{"make test"}, 127, "pk-bwrap: cannot run \"make test\": not found in the sandbox's PATH\npk-bwrap: hint: type: pk-bwrap -- make test, or pk-bash 'make test'\n"},
 		{"a command line for a shell", []string{"make test | tail"}, 127, "pk-bwrap: cannot run \"make test | tail\": not found in the sandbox's PATH\npk-bwrap: hint: type: pk-bash 'make test | tail'\n"},
+		{"a command line of the shell's own", []string{"cd .."}, 127, "pk-bwrap: cannot run \"cd ..\": not found in the sandbox's PATH\npk-bwrap: hint: type: pk-bash 'cd ..'\n"},
+		{"a word of the shell", []string{"source", "x"}, 127, "pk-bwrap: cannot run \"source\": not found in the sandbox's PATH\npk-bwrap: hint: type: pk-bash 'source x'\n"},
+		{"an empty name", []string{""}, 127, "pk-bwrap: cannot run \"\": not found in the sandbox's PATH\npk-bwrap: hint: the name is empty: a variable may not be set\n"},
 		{"a program with a blank in its name", []string{"make test", "x"}, 127, "pk-bwrap: cannot run \"make test\": not found in the sandbox's PATH\n"},
 		{"a command called help", []string{"help"}, 127, "pk-bwrap: cannot run \"help\": not found in the sandbox's PATH\n"},
 	} {
