@@ -191,7 +191,7 @@ func (f *atomicFile) Close() error {
 
 func (f *atomicFile) publish() error {
 	if f.opts.IfHash != "" {
-		unlock, err := lockDir(f.ctx, f.p.dir)
+		unlock, err := lockPlace(f.ctx, f.p)
 		if err != nil {
 			return err
 		}
@@ -370,6 +370,39 @@ func lockDir(ctx context.Context, dir int) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	return lock(ctx, fd)
+}
+
+// lockPlace excludes other conditional writes of an entry. A directory that may not be read
+// cannot be locked: then the entry is. Nor can others who may not read it find the names of a
+// swap under way there.
+func lockPlace(ctx context.Context, p *place) (unlock func(), err error) {
+	unlock, err = lockDir(ctx, p.dir)
+	if err != unix.EACCES {
+		return unlock, err
+	}
+	fd, err := fsat.Openat(p.dir, p.name, unix.O_RDONLY|safeFlags, 0)
+	if err == unix.ENOENT || err == unix.ELOOP {
+		return func() {}, nil // the caller finds out; a link is replaced by its name
+	}
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	unlock, err = lock(ctx, fd)
+	if err == nil && !fsat.Names(p.dir, p.name, &st) {
+		unlock()
+		return nil, ErrChanged
+	}
+	return unlock, err
+}
+
+// lock takes the lock of an open file, and closes it with unlock.
+func lock(ctx context.Context, fd int) (unlock func(), err error) {
 	patience := time.After(lockPatience)
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)

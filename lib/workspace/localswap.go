@@ -174,7 +174,7 @@ func (s *swap) run(content io.Reader) error {
 		}
 	}
 	if s.old.Kind != KindMissing {
-		unlock, err := lockDir(s.ctx, s.p.dir)
+		unlock, err := lockPlace(s.ctx, s.p)
 		switch {
 		case err == unix.EOPNOTSUPP:
 			s.weak = true // NFS, which has no RENAME_EXCHANGE either

@@ -31,6 +31,7 @@ func init() {
 	children["swap on a full disk"] = swapOnFullDisk
 	children["swap under a mount"] = swapUnderMount
 	children["swap in an overlay"] = swapInOverlay
+	children["swap in an unlisted directory"] = swapUnlisted
 }
 
 // form is an entry on one line: "" is missing, "d 755" a directory, "l target" a
@@ -541,6 +542,69 @@ func swapOnFullDisk(args []string) error {
 	}
 	fmt.Println("full, and fine")
 	return nil
+}
+
+// A directory that may be entered and written, and not listed, cannot be locked. Of several conditional
+// writes at once one succeeds all the same.
+func TestSwapInUnlistedDirectory(t *testing.T) {
+	out, err := child(t, "swap in an unlisted directory", t.TempDir()).Output()
+	require.NoError(t, err)
+	assert.Equal(t, "1 swap, 1 write, 1 deletion\n", string(out))
+}
+
+func swapUnlisted(args []string) error {
+	const writers, another = 8, 54321
+	dir := args[0] + "/d"
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(args[0], 0o711), os.Chmod(filepath.Dir(args[0]), 0o711), plant(dir+"/f", "f 644 old")); err != nil {
+		return err
+	}
+	if os.Geteuid() == 0 { // root may list everything
+		err := errors.Join(os.Chown(dir, another, -1), os.Chown(dir+"/f", another, -1), syscall.Setresuid(another, another, another))
+		if err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0), os.Chmod(dir, 0o311)); err != nil { // for /proc/self/fd
+		return err
+	}
+	w, err := workspace.NewLocalWorkspace(args[0])
+	if err != nil {
+		return err
+	}
+	atOnce := func(write func(n int) error) (succeeded int, err error) {
+		results := make(chan error)
+		for n := range writers {
+			go func() { results <- write(n) }()
+		}
+		for range writers {
+			switch result := <-results; {
+			case result == nil:
+				succeeded++
+			case !errors.Is(result, workspace.ErrChanged):
+				err = errors.Join(err, result)
+			}
+		}
+		return succeeded, err
+	}
+	swaps, err1 := atOnce(func(n int) error { return swapForms(w, "d/f", "f 644 old", fmt.Sprint("f 644 swapped ", n)) })
+	now, err := w.Read(ctx, "d/f")
+	if err != nil {
+		return errors.Join(err1, err)
+	}
+	writes, err2 := atOnce(func(n int) error {
+		out, err := w.Create(ctx, "d/f", workspace.WriteOptions{Atomic: true, IfHash: workspace.HashOf(now)})
+		if err == nil {
+			_, err = fmt.Fprintf(out, "written %d", n)
+			err = errors.Join(err, out.Close())
+		}
+		return err
+	})
+	if now, err = w.Read(ctx, "d/f"); err != nil {
+		return errors.Join(err2, err)
+	}
+	deletions, err3 := atOnce(func(int) error { return swapForms(w, "d/f", "f 644 "+string(now), "") })
+	fmt.Printf("%d swap, %d write, %d deletion\n", swaps, writes, deletions)
+	return errors.Join(err1, err2, err3)
 }
 
 // A mount point is neither exchanged nor removed, nor entered if the workspace is on one
