@@ -130,7 +130,7 @@ func (w *work) open(root confine.Root) (workspace.Workspace, error) {
 			if why == "" {
 				return nil
 			}
-			return &workspace.Error{Err: workspace.ErrAccessDenied, Detail: why}
+			return &workspace.Error{Err: workspace.ErrAccessDenied, Detail: why, Cause: err}
 		})
 	}
 	w.views[root.Path] = view

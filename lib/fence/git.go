@@ -559,13 +559,34 @@ func (f *Fence) each(end func(*gitdir.Run) ([]gitdir.Inert, error)) (told []stri
 // gitAdvice never proposes to go without protection: a command may have made the
 // tree so that the search fails.
 func gitAdvice(err error) string {
-	if path, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(err, fs.ErrPermission) {
-		return fmt.Sprintf("make it readable: chmod u+rwx %s", shellword.Word(path.Path))
+	closed := ""
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		closed = path.Path
+	} else if look, ok := errors.AsType[*gitdir.LookError](err); ok {
+		closed = look.Name
+	}
+	if closed != "" && errors.Is(err, fs.ErrPermission) {
+		return fmt.Sprintf("make it readable: chmod u+rwx %s", shellword.Word(unreadable(closed)))
 	}
 	if _, ok := errors.AsType[syscall.Errno](err); ok { // as of a full disk, where a narrower root helps nothing
 		return ""
 	}
 	return "name a narrower root"
+}
+
+// unreadable is the path itself, a directory above it that cannot be entered, or the .git in it
+// that cannot be read.
+func unreadable(path string) string {
+	may := func(path string, mode uint32) bool {
+		return unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS) != unix.EACCES
+	}
+	for dir := filepath.Dir(path); dir != "/" && dir != "." && !may(path, unix.F_OK); dir = filepath.Dir(dir) {
+		path = dir
+	}
+	if dotGit := filepath.Join(path, ".git"); may(path, unix.R_OK|unix.X_OK) && !may(dotGit, unix.R_OK|unix.X_OK) {
+		return dotGit
+	}
+	return path
 }
 
 // OpenLayers opens a layer over each git directory: the session's, or one of the

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"pikuri/lib/gitdir"
 )
 
 func TestPinned(t *testing.T) {
@@ -35,6 +38,19 @@ func TestPinnedGit(t *testing.T) {
 // A name that a command has chosen is pasted into a shell.
 func TestAdviceForAShell(t *testing.T) {
 	assert.Equal(t, "make it readable: chmod u+rwx '/p/$(id)'", gitAdvice(&fs.PathError{Op: "open", Path: "/p/$(id)", Err: fs.ErrPermission}))
+	look := func(name string) string {
+		return gitAdvice(fmt.Errorf("x: %w", &gitdir.LookError{Name: name, Err: syscall.EACCES}))
+	}
+	assert.Equal(t, "make it readable: chmod u+rwx '/p/$(id)/.git'", look("/p/$(id)/.git"))
+	if os.Geteuid() != 0 { // root may read everything
+		n := t.TempDir() + "/n"
+		assert.NoError(t, os.MkdirAll(n+"/.git", 0o755))
+		assert.NoError(t, os.Chmod(n+"/.git", 0))
+		assert.Equal(t, "make it readable: chmod u+rwx "+n+"/.git", gitAdvice(&fs.PathError{Op: "look in", Path: n, Err: syscall.EACCES}))
+		assert.NoError(t, os.Chmod(n, 0))
+		defer os.Chmod(n, 0o755)
+		assert.Equal(t, "make it readable: chmod u+rwx "+n, look(n+"/.git"))
+	}
 	for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.ENOSPC, syscall.EFBIG} {
 		assert.Empty(t, gitAdvice(fmt.Errorf("cannot write the list of git directories: %w", errno)))
 	}

@@ -170,9 +170,19 @@ type finder struct {
 	targets     []Unpopulated // of .git files that lead nowhere
 }
 
-func (f *finder) failed(name string, err error) error {
-	return fmt.Errorf("cannot look at the repository %q: %w", name, err)
+func (f *finder) failed(name string, err error) error { return &LookError{name, err} }
+
+// LookError is the failure to look at the repository whose .git, or git directory, has a name.
+type LookError struct {
+	Name string
+	Err  error
 }
+
+func (e *LookError) Error() string {
+	return fmt.Sprintf("cannot look at the repository %q: %v", e.Name, e.Err)
+}
+
+func (e *LookError) Unwrap() error { return e.Err }
 
 // workTree adds the repository of the .git in a directory below the root. A running
 // command may have made it: then it is not the host's.
