@@ -23,7 +23,7 @@ func NewHostRun(root string) *HostRun {
 		list, err := Protected([]confine.Root{{Path: root, Writable: true, Dir: true}})
 		rules := map[string]string{}
 		for _, p := range list {
-			if _, known := rules[p.Path]; !known {
+			if _, known := rules[p.Path]; !known && !p.Dir {
 				rules[p.Path] = strings.TrimPrefix(p.Rule, "default: ")
 			}
 		}
