@@ -132,7 +132,7 @@ func writeJSON(ctx *cli.Context, v any) error {
 
 // runCheck is the first process.
 func (o *options) runCheck(ctx *cli.Context) error {
-	for _, check := range []func() error{bwrap.CheckSystem, bwrap.CheckUmask, bwrap.CheckFiles} {
+	for _, check := range []func() error{bwrap.CheckSystem, bwrap.CheckUmask, bwrap.CheckFiles, bwrap.CheckProcesses} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -71,3 +71,17 @@ func TestTooSmallFiles(t *testing.T) {
 	assert.Equal(t, 125, got.Status)
 	assert.Contains(t, got.Stderr, "pk-bwrap: cannot make a sandbox: file too large\npk-bwrap: hint: the caller's limit on the size of files is 512 bytes, too few for a start; raise it: ulimit -f 1024\n")
 }
+
+// Root has no limit on processes.
+func TestTooFewProcesses(t *testing.T) {
+	b := clitest.NewBoxInEveryRow(t)
+	if os.Getuid() == 0 {
+		return
+	}
+	cmd := b.Command("pk-bwrap", "--", "true")
+	cmd.Path = "/bin/bash"
+	cmd.Args = append([]string{"bash", "-c", `ulimit -u $(($(ps -L -u $UID --no-headers | wc -l) + 15)); exec "$0" "$@"`, b.Bin + "/pk-bwrap"}, cmd.Args[1:]...)
+	got := clitest.Finish(t, cmd)
+	assert.Equal(t, 125, got.Status, got.Stderr)
+	assert.Regexp(t, `^pk-bwrap: cannot make a sandbox: too few processes: .*\npk-bwrap: hint: raise the limit on processes: ulimit -u \d+; .*\n$`, got.Stderr)
+}

@@ -3,6 +3,7 @@ package bwrap
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +22,40 @@ func checkSystem(root string) error {
 		return &Unavailable{Reason: "cannot start a command: there is no /dev/null", Advice: "as root: rm -f /dev/null; mknod -m 666 /dev/null c 1 3"}
 	}
 	return nil
+}
+
+// minProcesses is the number of processes and threads that a start needs: most are of Go's
+// runtime, which ends a program that can get none with a trace.
+const minProcesses = 40
+
+// CheckProcesses reports a limit on processes that is too low to start a sandbox. It counts
+// them only where few are allowed, and those that /proc shows. Root has no limit.
+func CheckProcesses() error {
+	const few = 4096
+	var limit unix.Rlimit
+	if os.Geteuid() == 0 || unix.Getrlimit(unix.RLIMIT_NPROC, &limit) != nil || limit.Cur >= few {
+		return nil
+	}
+	used := threadsOf(os.Geteuid())
+	if used+minProcesses <= int(limit.Cur) {
+		return nil
+	}
+	return &Unavailable{
+		Reason: fmt.Sprintf("cannot make a sandbox: too few processes: the limit is %d, %d are there, a start needs %d", limit.Cur, used, minProcesses),
+		Advice: fmt.Sprintf("raise the limit on processes: ulimit -u %d; if the shell may not, start it with a higher one", used+few),
+	}
+}
+
+// threadsOf counts the threads of a user.
+func threadsOf(uid int) (n int) {
+	names, _ := filepath.Glob("/proc/[0-9]*/task")
+	for _, name := range names {
+		var st unix.Stat_t
+		if unix.Stat(name, &st) == nil && int(st.Uid) == uid {
+			n += int(st.Nlink) - 2 // a directory for each
+		}
+	}
+	return n
 }
 
 // CheckUmask refuses a umask with which pk cannot open the directories that it makes.

@@ -219,8 +219,10 @@ type Fence struct {
 // returns, and a refusal leaves nothing behind.
 func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	heap.Prepare()
-	if err := bwrap.CheckFiles(); err != nil {
-		return nil, err
+	for _, check := range []func() error{bwrap.CheckFiles, bwrap.CheckProcesses} {
+		if err := check(); err != nil {
+			return nil, err
+		}
 	}
 	overlays, err := o.readOverlays(ctx)
 	if err != nil {
