@@ -232,7 +232,12 @@ func (w *work) copy(verb string, from, to *operand) error {
 		return w.failed(verb, to.typed, err)
 	}
 	defer out.Abort()
-	if _, err := io.CopyBuffer(struct{ io.Writer }{out}, onlyReader{in}, make([]byte, pieceSize)); err != nil {
+	if workspace.Sparse(info) {
+		_, err = io.Copy(out, in) // passes over holes
+	} else {
+		_, err = io.CopyBuffer(struct{ io.Writer }{out}, onlyReader{in}, make([]byte, pieceSize))
+	}
+	if err != nil {
 		return w.failed(verb, to.typed, err)
 	}
 	return w.failed(verb, to.typed, out.Close())

@@ -489,3 +489,33 @@ func TestForeignWorkspaces(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, entries, 3, "nothing is left of a failure")
 }
+
+// The holes of a terabyte are not read: reading them would take many minutes.
+func TestCopyPassesOverHoles(t *testing.T) {
+	const size = 1 << 40
+	w, root := local(t)
+	f, err := os.Create(root + "/f")
+	require.NoError(t, err)
+	defer f.Close()
+	places := []int64{5, 1 << 20, size/2 + 3, size - 9000}
+	for _, at := range places {
+		_, err = f.WriteAt([]byte("data"), at)
+		require.NoError(t, err)
+	}
+	for _, end := range []int64{size - 9000 + 4, size} { // with and without a hole at the end
+		require.NoError(t, f.Truncate(end))
+		require.NoError(t, workspace.Copy(ctx, w, "f", "g"))
+		g, err := os.Open(root + "/g")
+		require.NoError(t, err)
+		info, err := g.Stat()
+		require.NoError(t, err)
+		assert.Equal(t, end, info.Size())
+		assert.Less(t, info.Sys().(*syscall.Stat_t).Blocks*512, int64(1<<20))
+		for _, at := range places {
+			got := make([]byte, 6)
+			n, _ := g.ReadAt(got, at-1)
+			assert.Equal(t, "\x00data\x00"[:n], string(got[:n]), at)
+		}
+		require.NoError(t, g.Close())
+	}
+}

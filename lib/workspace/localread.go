@@ -121,9 +121,13 @@ func (f *localFile) Seek(offset int64, whence int) (int64, error) {
 	return at, f.failed(err)
 }
 
-// WriteTo lets the kernel copy the bytes if it can.
-func (f *localFile) WriteTo(w io.Writer) (int64, error) {
-	var total int64
+// WriteTo lets the kernel copy the bytes if it can, and passes over holes where they stay holes.
+func (f *localFile) WriteTo(w io.Writer) (total int64, err error) {
+	if to, ok := w.(*atomicFile); ok && to.sparse != nil {
+		if total, err = f.writeData(to); err != unix.EINVAL {
+			return total, err
+		}
+	}
 	for {
 		if err := f.ctx.Err(); err != nil {
 			return total, failed("read", f.path, err)
@@ -139,6 +143,44 @@ func (f *localFile) WriteTo(w io.Writer) (int64, error) {
 			return total, err // of w, or of the file: io.Copy does not tell which
 		}
 	}
+}
+
+// writeData copies what lies between holes, as lseek(2) tells. The error is EINVAL where the file system
+// does not know them: the rest is to be copied.
+func (f *localFile) writeData(to *atomicFile) (total int64, err error) {
+	at, err := f.file.Seek(0, io.SeekCurrent)
+	for err == nil {
+		begin, dataErr := f.file.Seek(at, unix.SEEK_DATA)
+		last := errors.Is(dataErr, unix.ENXIO) // a hole up to the end
+		switch {
+		case errors.Is(dataErr, unix.EINVAL):
+			_, err = f.file.Seek(at, io.SeekStart)
+			return total, cmpErr(err, unix.EINVAL)
+		case last:
+			begin, err = f.file.Seek(0, io.SeekEnd)
+		default:
+			err = dataErr
+		}
+		if err == nil && begin > at {
+			err = to.hole(begin - at)
+			total += begin - at
+		}
+		if err != nil || last {
+			return total, err
+		}
+		end, holeErr := f.file.Seek(begin, unix.SEEK_HOLE)
+		_, err = f.file.Seek(begin, io.SeekStart)
+		if err = cmpErr(holeErr, err); err != nil {
+			break
+		}
+		n, copyErr := io.CopyN(struct{ io.Writer }{to}, f, end-begin)
+		total += n
+		at = begin + n
+		if err = copyErr; err == io.EOF { // it was cut meanwhile
+			return total, nil
+		}
+	}
+	return total, err
 }
 
 func (f *localFile) Stat() (fs.FileInfo, error) {

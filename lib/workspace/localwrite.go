@@ -334,6 +334,21 @@ func (f *inPlace) Write(data []byte) (written int, err error) {
 	return written, nil
 }
 
+// hole leaves n bytes of a sparse file out.
+func (f *inPlace) hole(n int64) error {
+	switch err := f.ctx.Err(); {
+	case f.file == nil:
+		return failed("write", f.path, ErrClosed)
+	case err != nil:
+		return failed("write", f.path, err)
+	case f.limit > 0 && n > f.limit-f.size:
+		return failed("write", f.path, ErrTooLarge)
+	}
+	f.size += n
+	f.sparse.Skip(n)
+	return nil
+}
+
 func (f *inPlace) Close() error {
 	if f.file == nil {
 		return nil

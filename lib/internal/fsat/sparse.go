@@ -40,6 +40,9 @@ func (s *Sparse) Write(data []byte) (written int, err error) {
 	return written, nil
 }
 
+// Skip leaves n bytes out, as Write does with zeros.
+func (s *Sparse) Skip(n int64) { s.skip += n }
+
 // End gives the file its length if it ends in a hole.
 func (s *Sparse) End() error {
 	if s.skip == 0 {
