@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -428,20 +427,39 @@ func TestWaysOfGitOnTheHost(t *testing.T) {
 		"pushurl":                           {`git remote add f x; git config remote.f.pushurl file://$PWD/tools/f`, "tools/f.git", ""},
 		"url.insteadOf":                     {`git remote add f zz:f; git config --global url.tools/.insteadOf zz:`, "tools/f", ""},
 		"the remote of a branch":            {`git config branch.main.remote tools/f`, "tools/f", ""},
+		"a file above":                      {`git remote add f l/r.git; echo x >l`, "l", ""},
+		"a directory before ..":             {`mkdir l; git init -q --bare r.git; git remote add f l/../r.git`, "l", ""},
+		"a URL with a host":                 {`git remote add f "file://localhost$PWD/l/r%2egit"`, "l/r.git", ""},
 		"a remote in a file of older times": {`mkdir .git/remotes; echo "URL: tools/f" >.git/remotes/f`, "tools/f", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGround(t, b, template)
 			g.host(t, g.Project, "find . -mindepth 1 -delete; git init -q -b main; git commit -q --allow-empty -m x; "+c.host)
-			before, _ := os.ReadDir(g.Project)
-			g.fence(t, `mkdir -p $(dirname `+c.name+`); rm -f `+c.name+`; mv `+c.name+` old; ln -s /var/tmp/elsewhere `+c.name+`; true`)
+			g.fence(t, `mkdir -p $(dirname `+c.name+`); rm -f `+c.name+`; mv `+c.name+` old; ln -s /var/tmp/elsewhere `+c.name)
 			at := filepath.Join(g.Project, c.name)
 			to, _ := os.Readlink(at)
 			assert.Equal(t, c.leads, to)
-			if c.leads == "" && slices.ContainsFunc(before, func(e os.DirEntry) bool { return e.Name() == c.name }) {
-				assert.DirExists(t, at)
-			}
 			g.host(t, g.Project, "git config --global --unset-all url.tools/.insteadOf || :")
+		})
+	}
+}
+
+// In the place of a submodule that is gone, people work as anywhere.
+func TestPlacesOfFormerSubmodules(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	const gone = `find . -mindepth 1 -delete; git init -q -b main; git init -q ../l; git -C ../l commit -q --allow-empty -m l; git -c protocol.file.allow=always submodule -q add ../l s; git commit -qm s; git rm -q s; git commit -qm r; `
+	for name, c := range map[string]struct{ host, command, want string }{
+		"a link to another directory": {gone + `mkdir pkg; echo o >pkg/o; ln -s pkg s; git add .; git commit -qm link`, `echo x >pkg/n; git add .; git commit -qm n`, "n"},
+		"a directory that is moved":   {gone + `mkdir s; echo v >s/v; git add .; git commit -qm v`, `git mv s t; git commit -qm n`, "n"},
+		"a file on another branch":    {gone + `git checkout -qb o; echo f >s; git add .; git commit -qm n; git checkout -q main; mkdir s; echo v >s/v; git add .; git commit -qm v`, `git checkout -q o`, "n"},
+		"a file":                      {gone, `echo f >s; git add .; git commit -qm n`, "n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGround(t, b, template)
+			g.host(t, g.Project, c.host)
+			got := g.fence(t, c.command)
+			assert.Empty(t, got.Stderr)
+			assert.Equal(t, c.want+"\n", g.host(t, g.Project, "git log -1 --format=%s; git status --short"))
 		})
 	}
 }

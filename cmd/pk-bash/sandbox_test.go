@@ -552,7 +552,7 @@ func TestNoCodeOfOursIsSeen(t *testing.T) {
 			require.NoError(t, json.Unmarshal([]byte(got.Stdout), &result), got)
 			return result.Output, result.Pipeline
 		}
-		text, _ := output("echo $_; trap -p; declare -F; declare -p __ ___; false | true")
+		text, _ := output("echo $_; trap -p EXIT DEBUG ERR RETURN; declare -F; declare -p __ ___; false | true")
 		assert.Equal(t, "bash\nbash: line 1: declare: __: not found\nbash: line 1: declare: ___: not found\n", text, mode.name)
 		text, _ = output("set -v; false | true\nexit")
 		assert.Equal(t, "exit\n", text, mode.name)

@@ -269,6 +269,9 @@ func (w *work) move(src, dst string) error {
 	case from.root == to.root && from.path == to.path:
 		return sameFile("mv", src, dst)
 	case from.root == to.root:
+		if err := w.refuseLeading(from, to); err != nil {
+			return w.failedTo("mv", src, dst, err)
+		}
 		return w.failedTo("mv", src, dst, from.Rename(ctx, from.path, to.path))
 	}
 	old, err := workspace.EntryOf(ctx, from.Workspace, from.path)
@@ -278,6 +281,9 @@ func (w *work) move(src, dst string) error {
 	case same(w.reached(src), to):
 		return sameFile("mv", src, dst)
 	case old.Kind == workspace.KindLink:
+		if err = w.refuseLeading(from, to); err != nil {
+			return w.failedTo("mv", src, dst, err)
+		}
 		err = w.moveLink(ctx, old, to)
 	default:
 		err = w.copy("mv", from, to)
@@ -286,6 +292,22 @@ func (w *work) move(src, dst string) error {
 		return err
 	}
 	return w.failed("mv", src, workspace.Swap(ctx, from.Workspace, from.path, old, workspace.Entry{}, nil))
+}
+
+// refuseLeading refuses to move a link to where it would lead programs of the host elsewhere.
+func (w *work) refuseLeading(from, to *operand) error {
+	host := w.hosts[to.root]
+	if host == nil {
+		return nil
+	}
+	why, err := host.Moved(filepath.Join(from.root, from.path), to.path)
+	if err == nil && why == "" {
+		return nil
+	}
+	if err != nil {
+		why = err.Error()
+	}
+	return &workspace.Error{Err: workspace.ErrAccessDenied, Detail: why, Cause: err}
 }
 
 // same reports whether two operands, links followed, are one file.
@@ -442,7 +464,7 @@ func namedIn(dir, gitDir string) (list []string) {
 		return nil
 	}
 	for _, n := range names.Named {
-		if _, err := os.Lstat(n.Path); err == nil && !n.Dir && strings.HasPrefix(n.Path, dir+"/") && !strings.HasPrefix(n.Path+"/", gitDir+"/") {
+		if _, err := os.Lstat(n.Path); err == nil && !n.Way && strings.HasPrefix(n.Path, dir+"/") && !strings.HasPrefix(n.Path+"/", gitDir+"/") {
 			list = append(list, n.Path)
 		}
 	}

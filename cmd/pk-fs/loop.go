@@ -23,6 +23,7 @@ import (
 	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/confine"
 	"pikuri/lib/edit"
+	"pikuri/lib/fence"
 	"pikuri/lib/grep"
 	"pikuri/lib/jsonline"
 	"pikuri/lib/lines"
@@ -137,7 +138,7 @@ func (l *loop) open() (err error) {
 	if err := l.log.CheckOutside(l.opened.Roots()); err != nil {
 		return cli.Invalid(err)
 	}
-	l.w = &work{options: l.o, ctx: l.ctx, confined: l.opened.Workspace, views: map[string]workspace.Workspace{}, records: l.log}
+	l.w = &work{options: l.o, ctx: l.ctx, confined: l.opened.Workspace, views: map[string]workspace.Workspace{}, hosts: map[string]*fence.HostRun{}, records: l.log}
 	if l.o.violations != "" {
 		if err := l.w.logTo(l.o.violations); err != nil {
 			return cli.Invalid(err)

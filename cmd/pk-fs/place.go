@@ -119,6 +119,7 @@ func (w *work) open(root confine.Root) (workspace.Workspace, error) {
 	}
 	if root.Dir && root.Writable && !w.NoProtect && root.Path != w.confined.Temp() {
 		host := fence.NewHostRun(top)
+		w.hosts[root.Path] = host
 		view = workspace.Guarded(view, func(a workspace.Access) error {
 			if !a.Write {
 				return nil

@@ -16,6 +16,7 @@ import (
 	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/cli/trialflags"
 	"pikuri/lib/confine"
+	"pikuri/lib/fence"
 	"pikuri/lib/grep"
 	"pikuri/lib/sandbox"
 	"pikuri/lib/workspace"
@@ -297,7 +298,7 @@ func (o *options) run(ctx *cli.Context) error {
 	if err := records.CheckOutside(opened.Roots()); err != nil {
 		return cli.Invalid(err)
 	}
-	w := &work{options: o, ctx: ctx, confined: opened.Workspace, args: ctx.Args[1:], views: map[string]workspace.Workspace{}, records: records}
+	w := &work{options: o, ctx: ctx, confined: opened.Workspace, args: ctx.Args[1:], views: map[string]workspace.Workspace{}, hosts: map[string]*fence.HostRun{}, records: records}
 	defer w.close()
 	if o.violations != "" {
 		if err := w.logTo(o.violations); err != nil {
@@ -385,6 +386,7 @@ type work struct {
 	args     []string
 
 	views    map[string]workspace.Workspace // by the path of the root
+	hosts    map[string]*fence.HostRun      // of writable ones
 	opened   []*workspace.LocalWorkspace
 	logger   workspace.ViolationLogger
 	log      *failing

@@ -15,6 +15,7 @@ import (
 	"pikuri/lib/cli/clitest"
 	"pikuri/lib/confine"
 	"pikuri/lib/confine/confinetest"
+	"pikuri/lib/fence"
 	"pikuri/lib/sandbox"
 	"pikuri/lib/session"
 	"pikuri/lib/workspace"
@@ -208,7 +209,7 @@ func TestRootAroundAShownOne(t *testing.T) {
 	confined, err := confine.Open(confine.Config{ProjectRoot: base + "/proj", Readable: []string{base}, Shown: map[string]*os.File{base + "/proj": seen}})
 	require.NoError(t, err)
 	defer confined.Close()
-	w := &work{options: new(options), confined: confined, views: map[string]workspace.Workspace{}}
+	w := &work{options: new(options), confined: confined, views: map[string]workspace.Workspace{}, hosts: map[string]*fence.HostRun{}}
 	defer w.close()
 	around, err := w.open(*confined.RootOf(base+"/other", confine.Read))
 	require.NoError(t, err)

@@ -121,7 +121,7 @@ type Watch struct {
 	Link string // target of the link; "" if the name was missing
 	Rule string
 	File bool // a directory there does no harm
-	Dir  bool // nor does a file
+	Way  bool // nor does a file, unless it says where a repository is
 }
 
 // Refusal is a sandbox that must not be made as described, with the line to type instead.

@@ -23,7 +23,9 @@ type Protected struct {
 
 	Link bool // a symbolic link that is watched, and the place that it leads to is not protected by it
 	File bool // if it is missing, a directory that appears there does no harm
-	Dir  bool // commands may write in it, but put no link in its place
+	Way  bool // only a link there does harm, or a file that says where a repository is
+
+	Tracked bool // of a Way: also one of a commit
 }
 
 // protect mounts each protected path read-only on itself. It also makes every directory
@@ -85,25 +87,24 @@ func (b *builder) writableAbove(path string) []Mount {
 
 // protectIn protects p in the tree of w.
 func (b *builder) protectIn(w Mount, p Protected) error {
-	m := Mount{Op: OpProtect, Source: p.Path, Rule: p.Rule}
-	if p.Dir {
-		m.Op = OpPin
+	if p.Way && !p.Link {
+		if p.Path != w.Source {
+			b.watch(Watch{Path: p.Path, Rule: p.Rule, File: true, Way: true})
+		}
+		return nil
 	}
 	if p.Path == w.Source {
-		if p.Dir {
-			return nil
-		}
 		return &Refusal{
 			Reason: fmt.Sprintf("cannot protect %q: it is a writable root itself", p.Path),
 			Advice: "show it with --readable instead",
 		}
 	}
-	missing, link, err := b.pinned(w, m)
+	missing, link, err := b.pinned(w, Mount{Op: OpProtect, Source: p.Path, Rule: p.Rule})
 	switch {
 	case err != nil:
 		return &Refusal{Reason: fmt.Sprintf("cannot protect %q: %v", p.Path, cause(err)), Advice: "see whether it can be entered"}
 	case missing:
-		b.watch(Watch{Path: p.Path, Rule: p.Rule, File: p.File || p.Dir, Dir: p.Dir})
+		b.watch(Watch{Path: p.Path, Rule: p.Rule, File: p.File})
 	case link != "":
 		return b.protectLink(link, p)
 	}
@@ -130,10 +131,10 @@ func (b *builder) pinned(w, m Mount) (missing bool, link string, err error) {
 			return false, "", err
 		case info.Mode()&os.ModeSymlink != 0:
 			return false, at.Source, nil
-		case (i < len(names)-1 || m.Op == OpPin) && !info.IsDir():
+		case i < len(names)-1 && !info.IsDir():
 			b.missing[at.Source+"/"] = true
 			return true, "", nil
-		case i == len(names)-1 && m.Op != OpPin:
+		case i == len(names)-1:
 			m.Dest = at.Dest
 			at = m
 		}
@@ -292,7 +293,7 @@ func (b *builder) protectLink(link string, p Protected) error {
 	trail, _ := confine.Follow(p.Path) // an error ends the way
 	for _, l := range trail.Links {
 		if len(b.writableAbove(l.Place)) > 0 {
-			b.watch(Watch{Path: l.Place, Link: l.Target, Rule: p.Rule})
+			b.watch(Watch{Path: l.Place, Link: l.Target, Rule: p.Rule, Way: p.Way})
 		}
 	}
 	real := trail.Place // which may be missing
@@ -315,7 +316,7 @@ func (b *builder) watch(w Watch) {
 	at := slices.IndexFunc(b.plan.Watched, func(o Watch) bool { return o.Path == w.Path && o.Link == w.Link })
 	if at >= 0 {
 		b.plan.Watched[at].File = b.plan.Watched[at].File && w.File
-		b.plan.Watched[at].Dir = b.plan.Watched[at].Dir && w.Dir
+		b.plan.Watched[at].Way = b.plan.Watched[at].Way && w.Way
 		return
 	}
 	b.plan.Watched = append(b.plan.Watched, w)

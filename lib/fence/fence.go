@@ -621,8 +621,8 @@ func (f *Fence) beginNote() {
 		if w.File {
 			n.Files = append(n.Files, w.Path)
 		}
-		if w.Dir {
-			n.Dirs = append(n.Dirs, w.Path)
+		if w.Way {
+			n.Ways = append(n.Ways, w.Path)
 		}
 	}
 	for _, m := range f.Plan.Mounts {

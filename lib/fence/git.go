@@ -62,7 +62,7 @@ func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
 		}
 	}
 	for _, n := range names.Named {
-		list = append(list, bwrap.Protected{Path: n.Path, Rule: gitRule + n.Why, Default: true, Link: n.Link, File: n.File, Dir: n.Dir})
+		list = append(list, bwrap.Protected{Path: n.Path, Rule: gitRule + n.Why, Default: true, Link: n.Link, File: n.File, Way: n.Way, Tracked: n.Tracked})
 	}
 	for _, h := range names.Hooks {
 		list = append(list, hostrun.Hooked(h.WorkTree, h.Dir)...)
@@ -129,7 +129,7 @@ func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected, err
 	names, trees := map[string][]string{}, map[string][]string{} // by git directory
 	paths := slices.Clone(f.outside)
 	for _, p := range list {
-		if !p.Dir {
+		if !p.Way {
 			paths = append(paths, p.Path)
 		}
 	}
@@ -193,11 +193,10 @@ func (f *Fence) placesBehind(workTree string, links []gitland.Behind) (more []bw
 	return more
 }
 
-// tracked lists the paths that no commit may bring another file to. A submodule or a file may come to those of work
-// trees, and git puts nothing in the place of a directory with untracked files.
+// tracked lists the paths that no commit may bring another file to.
 func tracked(names []gitconfig.Named) (paths []string) {
 	for _, n := range names {
-		if !n.Dir {
+		if !n.Way || n.Tracked {
 			paths = append(paths, n.Path)
 		}
 	}
@@ -212,12 +211,12 @@ func (f *Fence) nameProtected(list []bwrap.Protected) {
 		paths[path] = false
 	}
 	for _, p := range list {
-		if !p.Dir {
+		if !p.Way || p.Tracked {
 			paths[p.Path] = false
 		}
 	}
 	for _, w := range f.Plan.Watched {
-		if !w.Dir {
+		if !w.Way {
 			paths[w.Path] = false
 		}
 	}

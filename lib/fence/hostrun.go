@@ -6,29 +6,60 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/confine"
 	"pikuri/lib/hostrun"
+	"pikuri/lib/internal/fsat"
 )
 
 // HostRun knows the files of a writable root that programs on the host would run. Sandboxes
 // protect them, and commands without one refuse to write them.
 type HostRun struct {
 	root  string
-	rules func() (map[string]string, error) // by path
+	rules func() (rules, error)
 }
+
+// rules are the reasons by path: for what must not be written, and for where a link must not be.
+type rules struct{ written, linked map[string]string }
 
 // NewHostRun is for the root at a path without symbolic links.
 func NewHostRun(root string) *HostRun {
-	return &HostRun{root, sync.OnceValues(func() (map[string]string, error) {
+	return &HostRun{root, sync.OnceValues(func() (rules, error) {
 		list, err := Protected([]confine.Root{{Path: root, Writable: true, Dir: true}})
-		rules := map[string]string{}
+		r := rules{map[string]string{}, map[string]string{}}
 		for _, p := range list {
-			if _, known := rules[p.Path]; !known && !p.Dir {
-				rules[p.Path] = strings.TrimPrefix(p.Rule, "default: ")
+			of := r.written
+			if p.Way {
+				of = r.linked
+			}
+			if _, known := of[p.Path]; !known {
+				of[p.Path] = strings.TrimPrefix(p.Rule, "default: ")
 			}
 		}
-		return rules, err
+		return r, err
 	})}
+}
+
+// Moved tells why a file or directory must not come to a place, "" if it may: it is a link, or has one, in the place of
+// what leads to a file that the host would run, or to another repository. from is absolute, to relative to the root, both
+// without symbolic links above their last names.
+func (h *HostRun) Moved(from, to string) (why string, err error) {
+	r, err := h.rules()
+	to = filepath.Join(h.root, to)
+	for _, rules := range []map[string]string{r.written, r.linked} {
+		for path, why := range rules {
+			if !fsat.Within(path, to) {
+				continue
+			}
+			for at := from + strings.TrimPrefix(path, to); fsat.Within(at, from); at = filepath.Dir(at) {
+				if fsat.IsLink(unix.AT_FDCWD, at) {
+					return why, err
+				}
+			}
+		}
+	}
+	return "", err
 }
 
 // Look returns a function that tells why a place is not to be written, "" if it may be. place is
@@ -40,9 +71,9 @@ func (h *HostRun) Look() func(place string) (why string, err error) {
 		if row, ok := tools.Holding(place); ok {
 			return fmt.Sprintf("%s on the host would run it: %s", row.Tool, row.Why), nil
 		}
-		rules, err := h.rules()
+		r, err := h.rules()
 		for at := filepath.Join(h.root, place); err == nil; at = filepath.Dir(at) {
-			if why, ok := rules[at]; ok || at == "/" {
+			if why, ok := r.written[at]; ok || at == "/" {
 				return why, nil
 			}
 		}

@@ -27,9 +27,9 @@ type Named struct {
 	// does no harm.
 	File bool
 
-	// Dir is the place of a directory on the way to a repository or a work tree. Commands may write in it, but only a
-	// link in its place does harm.
-	Dir bool
+	// Way is a place on the way to a repository or a work tree. Only a link there does harm, or a file that says where a
+	// repository is; Tracked says whether one of a commit would.
+	Way, Tracked bool
 }
 
 // Names gathers the Named of all repositories. It reads all configuration that git could
@@ -210,7 +210,7 @@ func (n *Names) repository(at gitDirs, tops ...string) error {
 		default:
 			continue
 		}
-		n.place(g.tops[len(g.tops)-1], Named{Why: "git writes files below it: " + s.Key, Dir: true})
+		n.place(g.tops[len(g.tops)-1], Named{Why: "git writes files below it: " + s.Key, Way: true})
 	}
 	for _, dir := range g.gitDirs {
 		n.links(dir, "a link in the git directory leads here")
@@ -256,12 +256,14 @@ func (n *Names) follow(path string) confine.Trail {
 }
 
 // DotGit gathers what is on the way from the .git of a work tree to its repository.
-func (n *Names) DotGit(name string) {
+func (n *Names) DotGit(name string) { n.dotGit(name, true) }
+
+func (n *Names) dotGit(name string, tracked bool) {
 	const why = "git finds a repository through it"
-	n.way(name, why)
+	n.way(name, why, tracked)
 	if text, err := readAt(unix.AT_FDCWD, name, 0, gitplace.MaxPointer); err == nil {
 		if target, ok := gitplace.GitFile(text); ok {
-			n.way(beneath(filepath.Dir(name), target), why)
+			n.way(beneath(filepath.Dir(name), target), why, true)
 		}
 	}
 }
@@ -276,10 +278,13 @@ func (n *Names) ways(at gitDirs) {
 		return ""
 	}
 	dirs := []string{at.gitDir}
-	_ = entries(at.commonDir+"/worktrees", func(name string, _ bool) { dirs = append(dirs, at.commonDir+"/worktrees/"+name) })
+	if key := [2]string{at.commonDir, "/worktrees"}; !n.went[key] {
+		n.went[key] = true
+		_ = entries(at.commonDir+"/worktrees", func(name string, _ bool) { dirs = append(dirs, at.commonDir+"/worktrees/"+name) })
+	}
 	for _, dir := range dirs {
 		if common := pointer(dir, "/commondir"); common != "" {
-			n.way(common, "git finds a repository through it")
+			n.way(common, "git finds a repository through it", true)
 		}
 		if dotGit := pointer(dir, "/gitdir"); dotGit != "" {
 			n.DotGit(dotGit)
@@ -288,9 +293,9 @@ func (n *Names) ways(at gitDirs) {
 }
 
 // way adds what is on the way to a repository, and not what is in it: another one would lie in the place of each.
-func (n *Names) way(path, why string) {
+func (n *Names) way(path, why string, tracked bool) {
 	is := n.look(n.follow(path).Place)
-	n.place(path, Named{Why: why, File: is == missingFile, Dir: is == aDirectory})
+	n.place(path, Named{Why: why, Way: is != aFile, Tracked: tracked})
 }
 
 // name adds a path, which may be relative to nothing, with the links on its way.
@@ -301,20 +306,20 @@ func (n *Names) place(path string, named Named) {
 	trail, why := n.follow(path), named.Why
 	for _, l := range trail.Links {
 		if place, in := n.inRoot(l.Place); in {
-			n.add(Named{Path: place, Why: why, Link: true})
+			n.add(Named{Path: place, Why: why, Link: true, Way: named.Way, Tracked: named.Tracked})
 		}
 	}
 	if place, in := n.inRoot(trail.Place); in {
-		named.Path = place
+		named.Path, named.Tracked = place, named.Tracked && n.look(place) == missingFile
 		n.add(named)
-	} else if !named.Dir {
+	} else if !named.Way {
 		n.hardLink(trail.Place)
 	}
-	// Above a "..", a name that is missing may become a link.
+	// Above a "..", a name may become a link.
 	for at := strings.Index(path, "/../"); at > 0; {
 		above := n.follow(path[:at])
-		if place, in := n.inRoot(above.Place); in && n.look(above.Place) == missingFile {
-			n.add(Named{Path: place, Why: why, File: true})
+		if place, in := n.inRoot(above.Place); in {
+			n.add(Named{Path: place, Why: why, Way: true})
 		}
 		next := strings.Index(path[at+3:], "/../")
 		if next < 0 {
@@ -328,7 +333,7 @@ func (n *Names) add(named Named) {
 	key := Named{Path: named.Path, Link: named.Link}
 	if at, known := n.index[key]; known {
 		n.Named[at].File = n.Named[at].File && named.File
-		n.Named[at].Dir = n.Named[at].Dir && named.Dir
+		n.Named[at].Way, n.Named[at].Tracked = n.Named[at].Way && named.Way, n.Named[at].Tracked || named.Tracked
 		return
 	}
 	n.index[key] = len(n.Named)

@@ -2,6 +2,7 @@ package gitconfig
 
 import (
 	"cmp"
+	neturl "net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -299,7 +300,13 @@ var ownTransports = []string{"http", "https", "ftp", "ftps", "file", "ssh", "git
 
 // remote gathers the files of a repository on this machine, and the way to it: git runs its hooks in a push.
 func (n *Names) remote(s *setting, at ground) {
-	url := strings.TrimPrefix(s.Value, "file://")
+	url, isURL := strings.CutPrefix(s.Value, "file://")
+	if isURL {
+		_, url, _ = strings.Cut(url, "/") // git looks at no host
+		if decoded, err := neturl.PathUnescape("/" + url); err == nil {
+			url = decoded
+		}
+	}
 	if colon, slash := strings.IndexByte(url, ':'), strings.IndexByte(url, '/'); colon >= 0 && (slash < 0 || colon < slash) {
 		return
 	}
@@ -309,7 +316,7 @@ func (n *Names) remote(s *setting, at ground) {
 			return
 		}
 		for _, end := range []string{"/.git", "", ".git/.git", ".git"} { // in the order of git
-			n.DotGit(path + end)
+			n.dotGit(path+end, isURL || strings.Contains(url, "/")) // a word may be the name of a remote elsewhere
 			if dirs, ok := openDotGit(path + end); ok {
 				if _, in := n.inRoot(n.follow(path).Place); !in { // else the host's is found there, and another one is no authority
 					_ = n.Elsewhere("", dirs.gitDir, dirs.commonDir) // git may not be able to read it either

@@ -302,10 +302,10 @@ func TestNamesThroughLinks(t *testing.T) {
 		{"a link to a link outside", "ln -s two one; ln -s proj two; : >proj/x", "[core]\nfsmonitor=~/one/x", "x"},
 		{"a link in the project", "mkdir proj/a proj/a/hooks; ln -s a proj/l", "[core]\nhooksPath=l/hooks", "l@ a/hooks"},
 		{"a link in the project that leads out", "mkdir out; ln -s ../out proj/l", "[core]\nhooksPath=l", "l@"},
-		{"a link before ..", "mkdir -p proj/a/b proj/a/hooks; ln -s a/b proj/l", "[core]\nhooksPath=l/../hooks", "l@ a/hooks"},
-		{"a link before .., an include", "mkdir -p proj/a/b; : >proj/a/i; ln -s a/b proj/l", "[include]\npath=proj/l/../i", "l@ a/i"},
-		{"a link before .., in a command", "mkdir -p proj/a/b; : >proj/a/x; ln -s a/b proj/l", "[alias]\nx=!sh l/../x", "l@ a/x"},
-		{"a link outside before ..", "mkdir -p proj/a/b; ln -s proj/a/b l", "[core]\nhooksPath=~/l/../hooks", "a/hooks"},
+		{"a link before ..", "mkdir -p proj/a/b proj/a/hooks; ln -s a/b proj/l", "[core]\nhooksPath=l/../hooks", "l@ a/b a/hooks"},
+		{"a link before .., an include", "mkdir -p proj/a/b; : >proj/a/i; ln -s a/b proj/l", "[include]\npath=proj/l/../i", "l@ a/b a/i"},
+		{"a link before .., in a command", "mkdir -p proj/a/b; : >proj/a/x; ln -s a/b proj/l", "[alias]\nx=!sh l/../x", "l@ a/b a/x"},
+		{"a link outside before ..", "mkdir -p proj/a/b; ln -s proj/a/b l", "[core]\nhooksPath=~/l/../hooks", "a/b a/hooks"},
 		{"a missing name before ..", "true", "[core]\nhooksPath=m/../hooks", "hooks m"},
 		{"the user's configuration itself", "mv .gitconfig proj/c; ln -s proj/c .gitconfig", "", "c"},
 		{"the user's attributes", "mkdir -p .config/git; : >proj/a; ln -s ~/proj/a .config/git/attributes", "", "a"},
@@ -482,7 +482,7 @@ func TestNamesOfOtherRepositories(t *testing.T) {
 		}, "h"},
 		{"a bare repository in the project, relative", "git init -q --bare proj/m.git; git -C proj/m.git config core.hooksPath ../h", "", func(n *Names, h *home) error {
 			return n.Repository("", h.path("proj/m.git"), h.path("proj/m.git"))
-		}, "h"},
+		}, "h m.git"},
 		{"no repository", "git config --global core.hooksPath .githooks", "", func(n *Names, h *home) error {
 			n.Tree(h.path("proj"))
 			return nil

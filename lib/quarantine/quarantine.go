@@ -27,6 +27,8 @@ import (
 	"pikuri/lib/gitland"
 	"pikuri/lib/internal/bytejson"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitplace"
+	"pikuri/lib/overlay"
 	"pikuri/lib/session"
 )
 
@@ -34,7 +36,7 @@ import (
 type Note struct {
 	Names   []string `json:"names,omitempty"` // absolute paths at which there was nothing
 	Files   []string `json:"files,omitempty"` // of Names: a directory there does no harm
-	Dirs    []string `json:"dirs,omitempty"`  // of Files: nor does a file
+	Ways    []string `json:"ways,omitempty"`  // of Files: nor does a file, unless it says where a repository is
 	Links   []Link   `json:"links,omitempty"`
 	Modes   []Mode   `json:"modes,omitempty"`
 	Linked  []Linked `json:"linked,omitempty"`
@@ -162,6 +164,7 @@ type ways map[string]way
 
 type way struct {
 	blocked string // the outermost file or link that is in the place of a directory, or ""
+	isLink  bool
 	missing bool
 }
 
@@ -177,30 +180,43 @@ func (w ways) to(dir string) way {
 		case errors.Is(err, os.ErrNotExist):
 			at.missing = true
 		case err == nil && !info.IsDir():
-			at.blocked = dir
+			at.blocked, at.isLink = dir, info.Mode()&os.ModeSymlink != 0
 		} // on an error it may be a directory
 	}
 	w[dir] = at
 	return at
 }
 
-// planted returns the file to move away for name, "" for none: name, or the file or
-// link that is now in the place of a directory that was missing. A file or link that
-// was above name before is not moved.
+// planted returns the file to move away for name, "" for none: name, or the link above it, where there was none,
+// or the file that is now in the place of a directory that was missing. A file that was above name before is not moved.
 func (n *Note) planted(name string, w ways) string {
-	at := w.to(filepath.Dir(name))
-	switch {
-	case at.blocked != "" && !slices.Contains(n.Above, at.blocked), at.missing:
+	at, isWay := w.to(filepath.Dir(name)), slices.Contains(n.Ways, name)
+	if at.blocked != "" {
+		if at.isLink || !isWay && slices.Contains(n.Above, at.blocked) {
+			return at.blocked
+		}
 		return ""
-	case at.blocked != "":
-		return at.blocked
+	}
+	if at.missing {
+		return ""
 	}
 	info, err := os.Lstat(name)
-	isFile := func() bool { return info.Mode()&os.ModeSymlink == 0 && slices.Contains(n.Dirs, name) }
-	if errors.Is(err, os.ErrNotExist) || err == nil && (info.IsDir() && slices.Contains(n.Files, name) || isFile()) {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return ""
+	case err != nil || info.Mode()&os.ModeSymlink != 0:
+		return name
+	case info.IsDir() && slices.Contains(n.Files, name), isWay && !leads(name):
 		return ""
 	}
 	return name
+}
+
+// leads reports whether a file says where a repository is.
+func leads(name string) bool {
+	text, _, err := overlay.ReadFile(unix.AT_FDCWD, name, unix.O_NOFOLLOW, gitplace.MaxPointer)
+	_, is := gitplace.GitFile(text)
+	return err != nil || is
 }
 
 // Report is the result of carrying out a note.
