@@ -217,14 +217,15 @@ func (f *Foreground) follow(s *Sandbox) {
 }
 
 func (f *Foreground) stop(s *Sandbox, typed bool) {
-	s.Stop()
-	if f.screen != nil {
-		f.screen.suspend()
-	}
-	if typed {
-		signalOthers(unix.SIGTSTP)
-	}
-	raise(unix.SIGTSTP)
+	stopAfter(func() {
+		s.Stop()
+		if f.screen != nil {
+			f.screen.suspend()
+		}
+		if typed { // also the script or make around, as the terminal does for a key
+			_ = unix.Kill(0, unix.SIGTSTP)
+		}
+	})
 	if f.screen != nil {
 		f.screen.resume()
 	}
@@ -236,6 +237,19 @@ func (f *Foreground) stop(s *Sandbox, typed bool) {
 func raise(sig syscall.Signal) {
 	// A signal to this thread takes effect before the call returns.
 	withAction(sig, byDefault, func() { _ = unix.Tgkill(os.Getpid(), unix.Gettid(), sig) })
+}
+
+// stopAfter stops this process as SIGTSTP does, once prepare has run. A SIGCONT that comes meanwhile takes that back, as
+// the kernel takes back a signal that waits: a shell continues the whole group when the first of it has stopped.
+func stopAfter(prepare func()) {
+	withAction(unix.SIGTSTP, byDefault, func() {
+		stop, old := unix.Sigset_t{}, unix.Sigset_t{}
+		stop.Val[0] = 1 << (unix.SIGTSTP - 1)
+		_ = unix.PthreadSigmask(unix.SIG_BLOCK, &stop, &old)
+		_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGTSTP)
+		prepare()
+		_ = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
+	})
 }
 
 // signalOthers sends a signal to the other processes of this process's group: to the script or make around it, as
@@ -265,8 +279,7 @@ func setAction(sig syscall.Signal, action, old *[4]uint64) {
 // Suspend stops a command and this process, as the suspend key does, and continues the command when this process
 // is continued.
 func Suspend(r Running) {
-	r.Stop()
-	raise(unix.SIGTSTP)
+	stopAfter(r.Stop)
 	r.Signal(unix.SIGCONT)
 }
 
