@@ -179,7 +179,7 @@ func TestKilledWithLocks(t *testing.T) {
 		next    string
 	}{
 		{"pk-apply, then pk-sweep", []string{"pk-apply", "--session", sessionName, "--all"}, "pk-sweep"},
-		{"pk-apply, then a command", []string{"pk-apply", "--session", sessionName, "--all"}, "pk-bwrap -- true"},
+		{"pk-apply, then a command", []string{"pk-apply", "--session", sessionName, "--all"}, "pk-bwrap --bwrap " + os.Getenv("PK_TEST_BWRAP") + " -- true"},
 		{"pk-bash, then pk-sweep", []string{"pk-bash", "-y", "--", commit}, "pk-sweep"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -26,7 +26,7 @@ func checkSystem(root string) error {
 
 // minProcesses is the number of further processes and threads that a start needs: most are of Go's
 // runtime, which ends a program that can get none with a trace.
-const minProcesses = 32
+const minProcesses = 40
 
 // CheckProcesses reports a limit on processes that is too low to start a sandbox. It counts
 // them only where few are allowed, and those that /proc shows. Root has no limit.

@@ -57,9 +57,10 @@ type Note struct {
 	// Done has been done already by a process that was killed, or is about to report it.
 	Done Report `json:"done,omitzero"`
 
-	// Above are directories above the names that were missing too: a command can
-	// put a symbolic link in the place of one, and the name behind the link.
-	Above []string `json:"above,omitempty"`
+	// Above are directories above the names that were missing too: a command can put a file
+	// in the place of one. Behind are the links above the names, which were there.
+	Above  []string `json:"above,omitempty"`
+	Behind []string `json:"behind,omitempty"`
 
 	base  string         // without links; "" if there is none
 	path  string         // of the note
@@ -114,7 +115,7 @@ func Begin(base string, n Note) (*Note, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.Above, n.base = append(n.Above, missingAbove(n.Names)...), base
+	n.Above, n.Behind, n.base = append(n.Above, missingAbove(n.Names)...), append(n.Behind, linksAbove(n.Names)...), base
 	dir := filepath.Join(base, journal)
 	if err := session.MakeDir(unix.AT_FDCWD, dir); err != nil {
 		return nil, fmt.Errorf("cannot make the journal: %w", err)
@@ -159,6 +160,17 @@ func missingAbove(names []string) []string {
 	return list
 }
 
+// linksAbove lists the outermost links above names.
+func linksAbove(names []string) (list []string) {
+	w := ways{}
+	for _, name := range names {
+		if at := w.to(filepath.Dir(name)); at.isLink && !slices.Contains(list, at.blocked) {
+			list = append(list, at.blocked)
+		}
+	}
+	return list
+}
+
 // ways remembers the state of directories above names: many names share them.
 type ways map[string]way
 
@@ -192,7 +204,7 @@ func (w ways) to(dir string) way {
 func (n *Note) planted(name string, w ways) string {
 	at, isWay := w.to(filepath.Dir(name)), slices.Contains(n.Ways, name)
 	if at.blocked != "" {
-		if at.isLink || !isWay && slices.Contains(n.Above, at.blocked) {
+		if at.isLink && !slices.Contains(n.Behind, at.blocked) || !isWay && slices.Contains(n.Above, at.blocked) {
 			return at.blocked
 		}
 		return ""
