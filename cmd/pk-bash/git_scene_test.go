@@ -452,6 +452,7 @@ func TestPlacesOfFormerSubmodules(t *testing.T) {
 		"a link to another directory": {gone + `mkdir pkg; echo o >pkg/o; ln -s pkg s; git add .; git commit -qm link`, `echo x >pkg/n; git add .; git commit -qm n`, "n"},
 		"a directory that is moved":   {gone + `mkdir s; echo v >s/v; git add .; git commit -qm v`, `git mv s t; git commit -qm n`, "n"},
 		"a file on another branch":    {gone + `git checkout -qb o; echo f >s; git add .; git commit -qm n; git checkout -q main; mkdir s; echo v >s/v; git add .; git commit -qm v`, `git checkout -q o`, "n"},
+		"a word for no remote":        {gone + `git config branch.main.remote s; echo f >s; git add .; git commit -qm f`, `echo g >s; git commit -qam n`, "n"},
 		"a file":                      {gone, `echo f >s; git add .; git commit -qm n`, "n"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -259,14 +259,17 @@ func (n *Names) follow(path string) confine.Trail {
 func (n *Names) DotGit(name string) { n.dotGit(name, true) }
 
 func (n *Names) dotGit(name string, tracked bool) {
-	const why = "git finds a repository through it"
-	n.way(name, why, tracked)
-	if text, err := readAt(unix.AT_FDCWD, name, 0, gitplace.MaxPointer); err == nil {
-		if target, ok := gitplace.GitFile(text); ok {
-			n.way(beneath(filepath.Dir(name), target), why, true)
-		}
+	text, _ := readAt(unix.AT_FDCWD, name, 0, gitplace.MaxPointer)
+	target, ok := gitplace.GitFile(text)
+	if !ok {
+		n.place(name, Named{Why: toRepository, Way: true, Tracked: tracked})
+		return
 	}
+	n.name(name, toRepository, true)
+	n.way(beneath(filepath.Dir(name), target))
 }
+
+const toRepository = "git finds a repository through it"
 
 // ways gathers what is on the ways between a repository and its work trees.
 func (n *Names) ways(at gitDirs) {
@@ -284,7 +287,7 @@ func (n *Names) ways(at gitDirs) {
 	}
 	for _, dir := range dirs {
 		if common := pointer(dir, "/commondir"); common != "" {
-			n.way(common, "git finds a repository through it", true)
+			n.way(common)
 		}
 		if dotGit := pointer(dir, "/gitdir"); dotGit != "" {
 			n.DotGit(dotGit)
@@ -293,9 +296,8 @@ func (n *Names) ways(at gitDirs) {
 }
 
 // way adds what is on the way to a repository, and not what is in it: another one would lie in the place of each.
-func (n *Names) way(path, why string, tracked bool) {
-	is := n.look(n.follow(path).Place)
-	n.place(path, Named{Why: why, Way: is != aFile, Tracked: tracked})
+func (n *Names) way(path string) {
+	n.place(path, Named{Why: toRepository, Way: true, Tracked: true})
 }
 
 // name adds a path, which may be relative to nothing, with the links on its way.
