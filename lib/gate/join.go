@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/hidden"
 )
 
@@ -304,8 +305,22 @@ func (l *Link) End() []Record {
 	if err != nil || json.Unmarshal(line, &said) != nil {
 		return nil
 	}
-	if said.Last && l.pid > 0 { // the first process of a container may not reap orphans
-		_, _ = syscall.Wait4(l.pid, nil, 0, nil)
+	if said.Last && l.pid > 0 {
+		l.reap()
 	}
 	return said.Records
+}
+
+// reap waits for the end of the gate: the first process of a container may not reap orphans. A gate that was stopped is
+// killed.
+func (l *Link) reap() {
+	if fd, err := unix.PidfdOpen(l.pid, 0); err == nil {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := fsat.Again(func() (int, error) { return unix.Poll(fds, int(drainTime.Milliseconds())) })
+		if n == 0 && err == nil {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		}
+		unix.Close(fd)
+	}
+	_, _ = syscall.Wait4(l.pid, nil, 0, nil)
 }
