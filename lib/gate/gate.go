@@ -23,15 +23,13 @@ import (
 
 	"pikuri/lib/hostrule"
 	"pikuri/lib/internal/hidden"
+	"pikuri/lib/session"
 )
 
 // Mode is the gate process.
-var Mode = hidden.Mode{Name: option, Run: main, Title: title}
+var Mode = hidden.Mode{Name: option, Run: main, Title: session.GateTitle}
 
-const (
-	option = "--pk-gate"
-	title  = "pk-gate"
-)
+const option = "--pk-gate"
 
 // Config is the network that a command may reach. The zero value is only a loopback.
 type Config struct {

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/hidden"
+	"pikuri/lib/session"
 )
 
 // Link is a set-up program's connection to its gate.
@@ -24,11 +24,8 @@ type Link struct {
 	pid     int // of a gate that this process has started; 0: none
 }
 
-// Names in a session directory.
-const (
-	socketName = ".gate"        // where the session's gate listens
-	lockName   = ".gate-starts" // locked while a gate is started
-)
+// lockName is, in a session directory, a file that is locked while a gate is started.
+const lockName = ".gate-starts"
 
 const (
 	// startTime bounds the wait for a gate, and for another command that starts it.
@@ -79,7 +76,7 @@ var errGone = errors.New("the gate has ended")
 
 // address names the socket in an open directory, whose path may have any length.
 func address(dir int) *unix.SockaddrUnix {
-	return &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir, socketName)}
+	return &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir, session.GateSocket)}
 }
 
 // find connects to the gate of a session.
@@ -125,7 +122,7 @@ func startShared(c Config, dir int) (*Link, error) {
 		return nil, err
 	}
 	defer unix.Close(listening)
-	if err := unix.Unlinkat(dir, socketName, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := unix.Unlinkat(dir, session.GateSocket, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, err
 	}
 	if err := unix.Bind(listening, address(dir)); err != nil {
@@ -160,7 +157,7 @@ func start(listening int) (*Link, error) {
 		return nil, err
 	}
 	l := &Link{conn: pair[0]}
-	line := []string{title, Mode.Name}
+	line := []string{session.GateTitle, Mode.Name}
 	files := []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(pair[1])}
 	if listening >= 0 {
 		files, line = append(files, uintptr(listening)), append(line, sharedWord)
@@ -246,8 +243,8 @@ func (l *Link) silent() error {
 	return f
 }
 
-// abandon closes the connection to a gate that has given no network. One that this process
-// has started ends: it may hang, and would be in the way of the next.
+// abandon closes the connection to a gate that has given no network. If this process has started
+// the gate, it ends it too: a gate that hangs is in the way of the next.
 func (l *Link) abandon() {
 	l.close()
 	if l.pid > 0 {
@@ -314,13 +311,11 @@ func (l *Link) End() []Record {
 // reap waits for the end of the gate: the first process of a container may not reap orphans. A gate that was stopped is
 // killed.
 func (l *Link) reap() {
-	if fd, err := unix.PidfdOpen(l.pid, 0); err == nil {
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := fsat.Again(func() (int, error) { return unix.Poll(fds, int(drainTime.Milliseconds())) })
-		if n == 0 && err == nil {
-			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	if gate, err := unix.PidfdOpen(l.pid, 0); err == nil {
+		if !session.AwaitEnd(gate, drainTime) {
+			_ = unix.PidfdSendSignal(gate, unix.SIGKILL, nil, 0)
 		}
-		unix.Close(fd)
+		unix.Close(gate)
 	}
 	_, _ = syscall.Wait4(l.pid, nil, 0, nil)
 }

@@ -17,6 +17,7 @@ import (
 
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/internal/rlimit"
+	"pikuri/lib/session"
 )
 
 // Descriptors of a gate process that starts.
@@ -48,7 +49,7 @@ func main(args []string) error {
 	if err != nil || kind != unix.SOCK_STREAM || len(args) > 0 && !shared {
 		return hidden.ErrOwnUse
 	}
-	_ = os.WriteFile("/proc/self/comm", []byte("pk-gate"), 0) // for the output of ps
+	_ = os.WriteFile("/proc/self/comm", []byte(session.GateTitle), 0) // for the output of ps
 	rlimit.Raise()
 	for fd := firstFD; fd <= listenFD; fd++ {
 		unix.CloseOnExec(fd)
@@ -100,7 +101,7 @@ func connection(fd uintptr) (*net.UnixConn, error) {
 	return u, nil
 }
 
-// listener listens again: the kernel tells those who connect which process did that last.
+// listener listens again: a client finds the process that did that last (SO_PEERCRED).
 func listener(fd uintptr) (net.Listener, error) {
 	if err := unix.Listen(int(fd), backlog); err != nil {
 		return nil, err

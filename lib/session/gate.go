@@ -10,14 +10,16 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// gateSocket is the name, in a session directory, of the socket at which its gate listens.
-const gateSocket = ".gate"
+const (
+	GateSocket = ".gate"   // in a session directory: the socket at which its gate listens
+	GateTitle  = "pk-gate" // the first word of a gate's command line
+)
 
 // endGate ends a gate that no command uses and that does not end by itself, such as one
-// that was stopped. The caller holds the directory's lock exclusively. A command whose root
-// shows the session directory may have put another socket there: only a gate is ended.
+// that was stopped. The caller holds the directory's lock exclusively. A command that sees the
+// session directory in a root may have put another socket there: only a gate is ended.
 func endGate(dir *os.File) {
-	at, err := unix.Openat(fd(dir), gateSocket, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	at, err := unix.Openat(fd(dir), GateSocket, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return
 	}
@@ -40,7 +42,7 @@ func endGate(dir *os.File) {
 	}
 	defer unix.Close(gate)
 	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", peer.Pid))
-	if bytes.HasPrefix(line, []byte("pk-gate\x00")) && unix.PidfdSendSignal(gate, unix.SIGKILL, nil, 0) == nil {
+	if bytes.HasPrefix(line, []byte(GateTitle+"\x00")) && unix.PidfdSendSignal(gate, unix.SIGKILL, nil, 0) == nil {
 		AwaitEnd(gate, endWait)
 	}
 }
