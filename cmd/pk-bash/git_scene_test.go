@@ -444,8 +444,8 @@ func TestWaysOfGitOnTheHost(t *testing.T) {
 	}
 }
 
-// In the place of a submodule that is gone, people work as anywhere.
-func TestPlacesOfFormerSubmodules(t *testing.T) {
+// Where git on the host only passes, people work as anywhere.
+func TestWorkOnGitsWay(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	const gone = `find . -mindepth 1 -delete; git init -q -b main; git init -q ../l; git -C ../l commit -q --allow-empty -m l; git -c protocol.file.allow=always submodule -q add ../l s; git commit -qm s; git rm -q s; git commit -qm r; `
 	for name, c := range map[string]struct{ host, command, want string }{
@@ -453,6 +453,8 @@ func TestPlacesOfFormerSubmodules(t *testing.T) {
 		"a directory that is moved":   {gone + `mkdir s; echo v >s/v; git add .; git commit -qm v`, `git mv s t; git commit -qm n`, "n"},
 		"a file on another branch":    {gone + `git checkout -qb o; echo f >s; git add .; git commit -qm n; git checkout -q main; mkdir s; echo v >s/v; git add .; git commit -qm v`, `git checkout -q o`, "n"},
 		"a word for no remote":        {gone + `git config branch.main.remote s; echo f >s; git add .; git commit -qm f`, `echo g >s; git commit -qam n`, "n"},
+		"a remote behind a link":      {gone + `mkdir real; echo o >real/o; ln -s real alias; git add .; git commit -qm x; git remote add f alias/r.git; git worktree add -q ../wt -b w`, `echo n >real/n; git add .; git commit -qm n`, "n"},
+		"a large file":                {gone + `echo big >.gitignore; git add .; git commit -qm n; mkdir ../w; git config core.worktree "$PWD"; git config branch.main.remote big`, `head -c 2000000 /dev/zero >big`, "n"},
 		"a file":                      {gone, `echo f >s; git add .; git commit -qm n`, "n"},
 	} {
 		t.Run(name, func(t *testing.T) {

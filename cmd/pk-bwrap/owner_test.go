@@ -103,10 +103,13 @@ func TestRootFindsTheOwnersSessions(t *testing.T) {
 	for _, args := range [][]string{{"pk-diff"}, {"pk-diff", "--session", "s"}, {"pk-apply", "--session", "s", "--all"}} {
 		assert.Contains(t, b.Run(t, args[0], args[1:]...).Stderr, as+"\n", args)
 	}
-	cmd := exec.Command("sh", "-c", as+" --session s")
+	asOwner := strings.TrimSuffix(as, "pk-diff")
+	cmd := exec.Command("sh", "-c", as+" --session s; "+asOwner+"pk-apply --session s --all && "+asOwner+"pk-sweep --session s")
 	cmd.Dir, cmd.Env = b.Project, []string{"PATH=" + b.Bin + ":" + os.Getenv("PATH")}
 	found := clitest.Finish(t, cmd)
-	assert.Equal(t, "A\tf\n", found.Stdout, found.Stderr)
+	assert.Equal(t, 0, found.Status, found.Stderr)
+	assert.Contains(t, found.Stdout, "A\tf\n")
+	assert.FileExists(t, b.Project+"/f")
 }
 
 // A rule about who may answer holds for root in a project of another user, too.

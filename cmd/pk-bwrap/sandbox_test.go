@@ -429,7 +429,7 @@ func TestUmask(t *testing.T) {
 	}
 }
 
-// Each way to start a command says what the machine lacks.
+// Each way to start a command names the missing file of the machine.
 func TestMissingSystem(t *testing.T) {
 	b := clitest.NewBox(t)
 	for dir, want := range map[string]string{

@@ -84,8 +84,10 @@ func (p *Plan) Explain(path string) Verdict {
 		v.Access = m.access()
 	}
 	v.Rule, v.Mount = m.Rule, m.Dest
-	if rule := p.watching(m, place); rule != "" {
-		v.Rule += "; moved aside if the command makes it: " + rule
+	if w, ok := p.watching(m, place); ok && w.Way {
+		v.Rule += "; moved aside if the command makes it a link: " + w.Rule
+	} else if ok {
+		v.Rule += "; moved aside if the command makes it: " + w.Rule
 	}
 	return v
 }
@@ -95,16 +97,17 @@ func (p *Plan) unpinned() []Mount {
 	return slices.DeleteFunc(slices.Clone(p.Mounts), func(m Mount) bool { return m.Op == OpPin })
 }
 
-// watching is the rule by which a place in the tree of m, or a directory above it, is
-// watched; "" if none is.
-func (p *Plan) watching(m Mount, place string) string {
+// watching returns the watch of a place in the tree of m, or of a directory above it. Files in a directory on the way
+// to a repository are not watched.
+func (p *Plan) watching(m Mount, place string) (Watch, bool) {
 	host, shown := m.host(place)
-	for _, w := range p.Watched {
-		if shown && w.Link == "" && m.Op == OpWritable && fsat.Within(host, w.Path) {
-			return w.Rule
-		}
+	at := slices.IndexFunc(p.Watched, func(w Watch) bool {
+		return shown && w.Link == "" && m.Op == OpWritable && (host == w.Path || !w.Way && fsat.Within(host, w.Path))
+	})
+	if at < 0 {
+		return Watch{}, false
 	}
-	return ""
+	return p.Watched[at], true
 }
 
 // Flags lists the properties of the sandbox that are not mounts, as options of bwrap or

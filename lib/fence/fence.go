@@ -100,7 +100,7 @@ type Fence struct {
 	branches   []gitland.Checkout     // their common git directories, and the work trees in the roots
 	saves      []func()               // what was read of these
 	checkouts  []gitland.Checkout     // the work trees with their git directories
-	outside    []string               // protected files of those outside of the roots
+	outside    []gitconfig.Named      // protected files of those outside of the roots
 	stores     []func() *gitdir.Store // of these, and of a repository around a root
 	store      gitdir.Store           // all of them
 	submodules []gitdir.Unpopulated

@@ -119,7 +119,7 @@ func (f *Fence) nameOutside(found map[string][]gitdir.Repo) error {
 			return err
 		}
 	}
-	f.outside = append(f.outside, tracked(names.Named)...)
+	f.outside = append(f.outside, names.Named...)
 	return nil
 }
 
@@ -127,7 +127,7 @@ func (f *Fence) nameOutside(found map[string][]gitdir.Repo) error {
 // the host may check them out, in any of their work trees.
 func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected, err error) {
 	names, trees := map[string][]string{}, map[string][]string{} // by git directory
-	paths := slices.Clone(f.outside)
+	paths := held(f.outside)
 	for _, p := range list {
 		if !p.Way {
 			paths = append(paths, p.Path)
@@ -141,7 +141,7 @@ func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected, err
 		all := paths
 		within := func(root string) bool { return fsat.Within(b.WorkTree, root) }
 		isNamed := func(path string) bool { return fsat.Within(path, b.WorkTree) } // by nameOutside
-		if !slices.ContainsFunc(confine.WritablePaths(f.Roots), within) && !slices.ContainsFunc(f.outside, isNamed) {
+		if !slices.ContainsFunc(confine.WritablePaths(f.Roots), within) && !slices.ContainsFunc(f.outside, func(n gitconfig.Named) bool { return isNamed(n.Path) }) {
 			named, err := gitconfig.NewNames([]string{b.WorkTree}, f.table, os.LookupEnv)
 			if err == nil {
 				err = named.Elsewhere(b.WorkTree, b.GitDir, b.GitDir)
@@ -149,7 +149,7 @@ func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected, err
 			if err != nil {
 				return nil, err
 			}
-			all = slices.Concat(paths, tracked(named.Named))
+			all = slices.Concat(paths, held(named.Named))
 		}
 		for _, path := range all {
 			if name, is := strings.CutPrefix(path, b.WorkTree+"/"); is && !slices.Contains(names[b.GitDir], name) {
@@ -193,10 +193,10 @@ func (f *Fence) placesBehind(workTree string, links []gitland.Behind) (more []bw
 	return more
 }
 
-// tracked lists the paths that no commit may bring another file to.
-func tracked(names []gitconfig.Named) (paths []string) {
+// held lists the paths that commands cannot write, also behind links of commits.
+func held(names []gitconfig.Named) (paths []string) {
 	for _, n := range names {
-		if !n.Way || n.Tracked {
+		if !n.Way {
 			paths = append(paths, n.Path)
 		}
 	}
@@ -207,8 +207,10 @@ func tracked(names []gitconfig.Named) (paths []string) {
 // and the places to which links lead.
 func (f *Fence) nameProtected(list []bwrap.Protected) {
 	paths := map[string]bool{} // by whether they are mounted
-	for _, path := range f.outside {
-		paths[path] = false
+	for _, n := range f.outside {
+		if !n.Way || n.Tracked {
+			paths[n.Path] = false
+		}
 	}
 	for _, p := range list {
 		if !p.Way || p.Tracked {
@@ -249,7 +251,7 @@ func nameFiles(names *gitconfig.Names, root string, repos []gitdir.Repo) error {
 		names.Tree(root)
 	}
 	for _, r := range repos {
-		if r.DotGit != "" {
+		if r.File || r.Link {
 			names.DotGit(r.DotGit)
 		}
 		var err error

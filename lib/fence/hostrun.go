@@ -3,6 +3,7 @@ package fence
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -20,34 +21,41 @@ type HostRun struct {
 	rules func() (rules, error)
 }
 
-// rules are the reasons by path: for what must not be written, and for where a link must not be.
-type rules struct{ written, linked map[string]string }
+// rules are the reasons by path.
+type rules struct {
+	held  map[string]string // neither this path nor a path below it is written
+	ways  map[string]string // no link comes there
+	named map[string]string // of these: no file either, which could say where a repository is
+}
 
 // NewHostRun is for the root at a path without symbolic links.
 func NewHostRun(root string) *HostRun {
 	return &HostRun{root, sync.OnceValues(func() (rules, error) {
 		list, err := Protected([]confine.Root{{Path: root, Writable: true, Dir: true}})
-		r := rules{map[string]string{}, map[string]string{}}
-		for _, p := range list {
-			of := r.written
-			if p.Way {
-				of = r.linked
-			}
-			if _, known := of[p.Path]; !known {
-				of[p.Path] = strings.TrimPrefix(p.Rule, "default: ")
+		r := rules{map[string]string{}, map[string]string{}, map[string]string{}}
+		for _, p := range slices.Backward(list) { // of several the first counts
+			why := strings.TrimPrefix(p.Rule, "default: ")
+			switch {
+			case !p.Way:
+				r.held[p.Path] = why
+			case p.Tracked && !p.Link:
+				r.named[p.Path] = why
+				fallthrough
+			default:
+				r.ways[p.Path] = why
 			}
 		}
 		return r, err
 	})}
 }
 
-// Moved tells why a file or directory must not come to a place, "" if it may: it is a link, or has one, in the place of
-// what leads to a file that the host would run, or to another repository. from is absolute, to relative to the root, both
-// without symbolic links above their last names.
+// Moved tells why a file or directory must not come to a place, "" if it may. A link, also one in a directory, must not
+// come to a path of these rules, or above it. from is absolute, to relative to the root, both without symbolic links above
+// their last names.
 func (h *HostRun) Moved(from, to string) (why string, err error) {
 	r, err := h.rules()
 	to = filepath.Join(h.root, to)
-	for _, rules := range []map[string]string{r.written, r.linked} {
+	for _, rules := range []map[string]string{r.held, r.ways} {
 		for path, why := range rules {
 			if !fsat.Within(path, to) {
 				continue
@@ -72,8 +80,11 @@ func (h *HostRun) Look() func(place string) (why string, err error) {
 			return fmt.Sprintf("%s on the host would run it: %s", row.Tool, row.Why), nil
 		}
 		r, err := h.rules()
+		if why, ok := r.named[filepath.Join(h.root, place)]; ok {
+			return why, err
+		}
 		for at := filepath.Join(h.root, place); err == nil; at = filepath.Dir(at) {
-			if why, ok := r.written[at]; ok || at == "/" {
+			if why, ok := r.held[at]; ok || at == "/" {
 				return why, nil
 			}
 		}

@@ -255,7 +255,7 @@ func (n *Names) follow(path string) confine.Trail {
 	return trail
 }
 
-// DotGit gathers what is on the way from the .git of a work tree to its repository.
+// DotGit gathers the way from the .git of a work tree to its repository.
 func (n *Names) DotGit(name string) { n.dotGit(name, true) }
 
 func (n *Names) dotGit(name string, tracked bool) {
@@ -271,7 +271,7 @@ func (n *Names) dotGit(name string, tracked bool) {
 
 const toRepository = "git finds a repository through it"
 
-// ways gathers what is on the ways between a repository and its work trees.
+// ways gathers the ways between a repository and its work trees.
 func (n *Names) ways(at gitDirs) {
 	pointer := func(dir, name string) string {
 		text, err := readAt(unix.AT_FDCWD, dir+name, 0, gitplace.MaxPointer)
@@ -295,7 +295,7 @@ func (n *Names) ways(at gitDirs) {
 	}
 }
 
-// way adds what is on the way to a repository, and not what is in it: another one would lie in the place of each.
+// way adds a path to a repository. A link on it could lead git to another repository.
 func (n *Names) way(path string) {
 	n.place(path, Named{Why: toRepository, Way: true, Tracked: true})
 }
@@ -303,7 +303,7 @@ func (n *Names) way(path string) {
 // name adds a path, which may be relative to nothing, with the links on its way.
 func (n *Names) name(path, why string, file bool) { n.place(path, Named{Why: why, File: file}) }
 
-// place adds one with what is known of it.
+// place adds a path and the links on it. named is the rest of the entry.
 func (n *Names) place(path string, named Named) {
 	trail, why := n.follow(path), named.Why
 	for _, l := range trail.Links {
@@ -321,7 +321,7 @@ func (n *Names) place(path string, named Named) {
 	for at := strings.Index(path, "/../"); at > 0; {
 		above := n.follow(path[:at])
 		if place, in := n.inRoot(above.Place); in {
-			n.add(Named{Path: place, Why: why, Way: true})
+			n.add(Named{Path: place, Why: why, Way: true, Tracked: n.look(above.Place) == missingFile})
 		}
 		next := strings.Index(path[at+3:], "/../")
 		if next < 0 {

@@ -2,6 +2,7 @@ package gitconfig
 
 import (
 	"cmp"
+	"maps"
 	neturl "net/url"
 	"os"
 	"path/filepath"
@@ -103,7 +104,7 @@ func (n *Names) settings(l *loader) []*setting {
 		n.name(e.Value, "a configuration includes it", false)
 	}
 	var all []*setting
-	for _, e := range append(l.entries, addresses(slices.Concat(n.hosts, l.entries))...) {
+	for _, e := range slices.Concat(l.entries, addresses(slices.Concat(n.hosts, l.entries))) {
 		all = n.setting(all, e, 4)
 	}
 	return all
@@ -127,7 +128,8 @@ func addresses(all []Entry) (made []Entry) {
 			bases[rest[:dot]] = append(bases[rest[:dot]], e.Value)
 		}
 	}
-	for base := range bases { // for an address that the user types
+	sorted := slices.Sorted(maps.Keys(bases))
+	for _, base := range sorted { // for an address that the user types
 		if strings.HasPrefix(base, "ext::") {
 			made = append(made, Entry{Key: address, Value: base})
 		}
@@ -142,8 +144,8 @@ func addresses(all []Entry) (made []Entry) {
 		case kind != repository:
 			continue
 		}
-		for base, prefixes := range bases {
-			for _, prefix := range prefixes {
+		for _, base := range sorted {
+			for _, prefix := range bases[base] {
 				if rest, is := strings.CutPrefix(e.Value, prefix); is {
 					made = append(made, Entry{Key: address, Value: base + rest})
 				}
@@ -155,7 +157,7 @@ func addresses(all []Entry) (made []Entry) {
 
 // oldRemotes are the addresses in the files of a repository that older versions of git made, gitrepository-layout(5).
 func oldRemotes(gitDir string) (made []Entry) {
-	for dir, begin := range map[string]string{"/remotes/": "URL:", "/branches/": ""} {
+	read := func(dir, begin string) {
 		_ = entries(gitDir+dir, func(name string, _ bool) {
 			text, _ := readAt(unix.AT_FDCWD, gitDir+dir+name, 0, gitplace.MaxPointer)
 			for line := range strings.Lines(string(text)) {
@@ -166,6 +168,8 @@ func oldRemotes(gitDir string) (made []Entry) {
 			}
 		})
 	}
+	read("/remotes/", "URL:")
+	read("/branches/", "")
 	return made
 }
 
@@ -310,15 +314,19 @@ func (n *Names) remote(s *setting, at ground) {
 	if colon, slash := strings.IndexByte(url, ':'), strings.IndexByte(url, '/'); colon >= 0 && (slash < 0 || colon < slash) {
 		return
 	}
+	if len(at.tops) > 0 {
+		at.gitDirs = nil // git goes to the top first
+	}
 	n.each(url, at, func(path string) {
-		if strings.HasPrefix(s.Key, "GIT_") {
+		_, in := n.inRoot(n.follow(path).Place)
+		if in && strings.HasPrefix(s.Key, "GIT_") {
 			n.name(path, s.Key, false)
 			return
 		}
 		for _, end := range []string{"/.git", "", ".git/.git", ".git"} { // in the order of git
 			n.dotGit(path+end, isURL || strings.Contains(url, "/")) // a word may be the name of a remote elsewhere
 			if dirs, ok := openDotGit(path + end); ok {
-				if _, in := n.inRoot(n.follow(path).Place); !in { // else the host's is found there, and another one is no authority
+				if !in { // else the host's is found there, and another one is no authority
 					_ = n.Elsewhere("", dirs.gitDir, dirs.commonDir) // git may not be able to read it either
 				}
 				return

@@ -246,7 +246,7 @@ func TestUnknownCommands(t *testing.T) {
 		`git submodule foreach ./h`, `git bisect run "$(cat d)"`, `git rebase --exec="$(cat d)"`, `git grep -O"$(cat d)" x`,
 		`git -c core.editor="$1" commit`, `GIT_SSH_COMMAND=$(cat d) git fetch`, `git $(cat d)`, `git --exec-path="$(cat d)" x`, `setpriv --reuid 1000 "$1"`, `make -f"$(cat d)"`,
 
-		// Programs that run their input, or what they find.
+		// Programs that run their input, or the files that they find.
 		`git ls-files tools | xargs -n1 sh`, `cat d | xargs env`, `cat d | xargs git`, `cat d | xargs -I% %/h`, `cat d | xargs -I% sh -c 'cd % && ./h'`, `cat d | xargs -iX X`,
 		`cat d | xargs --replace -- {}`, `cat d | xargs -n1 timeout 5`, `cat d | xargs perl`, `ls tools/* | parallel sh`,
 		`find tools -name h -perm -1 -exec {} \;`, `find tools -name h -execdir ./h \;`, `find tools -exec nice sh {} +`, `find . -ok true \; -ok env sh {} \;`, `find . -exec sh -c '{}' \;`,
@@ -280,7 +280,7 @@ func TestEverydayCommands(t *testing.T) {
 	}
 }
 
-// alias gathers what an alias with a line names.
+// alias gathers the names of an alias with a line.
 func (h *home) alias(line string) *Names {
 	h.write(".gitconfig", "[alias]\nx=\"!"+strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(line)+"\"\n")
 	names, err := h.named()
@@ -337,6 +337,22 @@ func TestNamesThroughLinks(t *testing.T) {
 			assert.Equal(t, want, slices.Compact(got))
 		})
 	}
+}
+
+// At names that are missing on git's way, no commit may bring a link; at those of work trees, and of directories, it may bring anything.
+func TestWaysThatCommitsMayTake(t *testing.T) {
+	h := newHome(t)
+	h.project()
+	h.sh("cd proj; mkdir there; git config core.hooksPath missing/../there/../hooks; git remote add f t/r; git config branch.main.remote word; git config core.worktree ../w")
+	names, err := h.named()
+	require.NoError(t, err)
+	tracked := map[string]bool{}
+	for _, n := range names.Named {
+		if n.Way {
+			tracked[strings.TrimPrefix(n.Path, h.path("proj")+"/")] = n.Tracked
+		}
+	}
+	assert.Subset(t, tracked, map[string]bool{"missing": true, "there": false, "t/r": true, "t/r.git": true, "word": false, "w": false})
 }
 
 // A directory of PATH in the project gets the programs that the configuration names.
@@ -503,6 +519,10 @@ func TestNamesOfOtherRepositories(t *testing.T) {
 		}, "h"},
 		{"GIT_DIR", "mv proj/.git gd; git --git-dir=gd" + hooks, "GIT_DIR={home}/gd", nil, ".githooks"},
 		{"GIT_DIR and GIT_WORK_TREE", "mv proj/.git gd; git --git-dir=gd" + hooks, "GIT_DIR={home}/gd GIT_WORK_TREE={home}/proj/src", nil, ".githooks src src/.githooks"},
+		{"GIT_COMMON_DIR", "mv proj/.git gd; git --git-dir=gd config core.hooksPath ~/proj/h", "GIT_COMMON_DIR={home}/gd", func(n *Names, h *home) error {
+			n.Tree(h.path("proj"))
+			return nil
+		}, "h"},
 		{"GIT_CONFIG_GLOBAL in the project", ": >proj/c", "GIT_CONFIG_GLOBAL={home}/proj/c", nil, "c"},
 		{"GIT_CONFIG_COUNT with an include", ": >proj/c", "GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=include.path GIT_CONFIG_VALUE_0={home}/proj/c", nil, "c"},
 		{"XDG_CONFIG_HOME in the project", "true", "XDG_CONFIG_HOME={home}/proj/c", nil, "c/git/attributes c/git/config c/git/ignore"},

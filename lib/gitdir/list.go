@@ -635,7 +635,7 @@ var errMoved = errors.New("it was moved meanwhile")
 // reopen opens a directory again: from one below, or by its path if that one was moved or is not
 // directly in it.
 // Without it the walk has missed a part of the tree. That is no error before a command, if the
-// directory was removed: the next walk reads what is there then.
+// directory was removed: the next walk reads its place again.
 func (w *walker) reopen(in, below *around) {
 	fd, err := fsat.Openat(below.fd, "..", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err == nil && !in.is(fd) {

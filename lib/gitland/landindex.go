@@ -589,7 +589,7 @@ func (n *landing) fit() (bool, error) {
 	return why == "" && err == nil, err
 }
 
-// leaveOut gives the index what the host's has at the paths of files that the host must not get, and tells of them. It
+// leaveOut gives the index the host's entries for the files that the host must not get, and tells of these. It
 // returns why even the rest must not land, or "". A state under way belongs to the whole index: without a file, its
 // end would take back what another branch has there.
 func (n *landing) leaveOut(x *indexes) (told, why string, err error) {

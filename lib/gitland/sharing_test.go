@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// What lands has the modes that git itself gives it, whatever core.sharedRepository says.
+// Landed files have the modes that git itself gives them, for each value of core.sharedRepository.
 func TestModesOfASharedRepository(t *testing.T) {
 	const command = `export GIT_AUTHOR_DATE="1700000000 +0000" GIT_COMMITTER_DATE="1700000000 +0000"; echo 2 >a; git add a; git commit -qm 2; git branch d/b; git tag -a -m t e/t; git checkout -q -b n/m; echo 3 >a; git commit -qam 3`
 	const modes = `cd .git; find . -path ./hooks -prune -o -name COMMIT_EDITMSG -o ! -path './logs/refs/heads/main' -printf '%m %p\n' | sort -k 2`

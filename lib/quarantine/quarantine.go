@@ -115,7 +115,8 @@ func Begin(base string, n Note) (*Note, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.Above, n.Behind, n.base = append(n.Above, missingAbove(n.Names)...), append(n.Behind, linksAbove(n.Names)...), base
+	missing, links := above(n.Names)
+	n.Above, n.Behind, n.base = append(n.Above, missing...), append(n.Behind, links...), base
 	dir := filepath.Join(base, journal)
 	if err := session.MakeDir(unix.AT_FDCWD, dir); err != nil {
 		return nil, fmt.Errorf("cannot make the journal: %w", err)
@@ -144,31 +145,20 @@ func Begin(base string, n Note) (*Note, error) {
 	return &n, nil
 }
 
-// missingAbove lists the missing directories above names.
-func missingAbove(names []string) []string {
-	var list []string
-	there := map[string]bool{"/": true}
-	for _, name := range names {
-		for dir := filepath.Dir(name); !there[dir] && !slices.Contains(list, dir); dir = filepath.Dir(dir) {
-			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
-				there[dir] = true
-				break
-			}
-			list = append(list, dir)
-		}
-	}
-	return list
-}
-
-// linksAbove lists the outermost links above names.
-func linksAbove(names []string) (list []string) {
+// above lists the missing directories above names, and the outermost links there.
+func above(names []string) (missing, links []string) {
 	w := ways{}
 	for _, name := range names {
-		if at := w.to(filepath.Dir(name)); at.isLink && !slices.Contains(list, at.blocked) {
-			list = append(list, at.blocked)
+		if at := w.to(filepath.Dir(name)); at.isLink && !slices.Contains(links, at.blocked) {
+			links = append(links, at.blocked)
 		}
 	}
-	return list
+	for dir, at := range w {
+		if at.missing {
+			missing = append(missing, dir)
+		}
+	}
+	return missing, links
 }
 
 // ways remembers the state of directories above names: many names share them.
@@ -199,8 +189,8 @@ func (w ways) to(dir string) way {
 	return at
 }
 
-// planted returns the file to move away for name, "" for none: name, or the link above it, where there was none,
-// or the file that is now in the place of a directory that was missing. A file that was above name before is not moved.
+// planted returns the file to move away for name, "" for none: name itself, a link above it that was not there before,
+// or a file in the place of a directory above it that was missing.
 func (n *Note) planted(name string, w ways) string {
 	at, isWay := w.to(filepath.Dir(name)), slices.Contains(n.Ways, name)
 	if at.blocked != "" {
@@ -226,7 +216,11 @@ func (n *Note) planted(name string, w ways) string {
 
 // leads reports whether a file says where a repository is.
 func leads(name string) bool {
-	text, _, err := overlay.ReadFile(unix.AT_FDCWD, name, unix.O_NOFOLLOW, gitplace.MaxPointer)
+	const most = 1 << 20 // git refuses larger ones (setup.c)
+	text, _, err := overlay.ReadFile(unix.AT_FDCWD, name, unix.O_NOFOLLOW, most)
+	if errors.Is(err, overlay.ErrTooLarge) {
+		return false
+	}
 	_, is := gitplace.GitFile(text)
 	return err != nil || is
 }

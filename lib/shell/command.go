@@ -57,7 +57,7 @@ func Argv(command string) []string {
 }
 
 // readsLong is the command in the place of one that is too long for an argument. It is one line, so that
-// the lines of the other have their numbers, and leaves what bash -c has: the variable with the command,
+// the lines of the other have their numbers, and leaves the state of bash -c: the variable with the command,
 // $_ and no descriptor. A file that bash sources could return, and would be named in messages.
 var readsLong = fmt.Sprintf(`IFS= builtin read -r -d "" BASH_EXECUTION_STRING </dev/fd/%[1]d; exec %[1]d<&-; builtin : "$0"; builtin eval "$BASH_EXECUTION_STRING"`, longFD)
 

@@ -12,8 +12,8 @@ import (
 	"pikuri/lib/monitor"
 )
 
-// Bash can begin between the look for processes and the end of the sandbox. What the kernel
-// tells of bash is SIGKILL then.
+// Bash can begin between the look for processes and the end of the sandbox. The kernel
+// tells of its SIGKILL then.
 func TestSignalAsBashBegins(t *testing.T) {
 	bash := exec.Command("sleep", "1000")
 	require.NoError(t, bash.Start())

@@ -145,7 +145,7 @@ func (f *localFile) WriteTo(w io.Writer) (total int64, err error) {
 	}
 }
 
-// writeData copies what lies between holes, as lseek(2) tells. The error is EINVAL where the file system
+// writeData copies the data between holes, as lseek(2) tells. The error is EINVAL where the file system
 // does not know them: the rest is to be copied.
 func (f *localFile) writeData(to *atomicFile) (total int64, err error) {
 	at, err := f.file.Seek(0, io.SeekCurrent)

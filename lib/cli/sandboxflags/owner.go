@@ -27,7 +27,7 @@ const overflowID = 65534
 const allIDs = 1<<32 - 1
 
 // ownerOf returns the owner of a file. known is false for an owner whom this user namespace
-// does not map, and whom root there cannot become.
+// does not map: root there cannot become that user.
 func ownerOf(path string) (st unix.Stat_t, known bool, err error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -119,6 +119,9 @@ func OpenAsOwner(ctx *cli.Context, w *cli.WorkspaceFlags) (*cli.Opened, error) {
 		return nil, cli.Invalid(err)
 	}
 	opened, err := w.Open(ctx)
+	if err != nil && runAs != 0 && errors.Is(err, os.ErrPermission) {
+		return nil, cli.WithHint(err, "root is the project's owner here, uid %d, who has to be able to enter it", runAs)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -8,14 +8,14 @@ import (
 )
 
 // Sharing is core.sharedRepository of a repository: the permissions that all of its files have, or get in addition to
-// those that the umask leaves. Without a value, what is new is shared as its directory, which git has marked with the
+// those that the umask leaves. Without a value, a new file is shared as its directory, which git has marked with the
 // set-group-ID bit: another configuration may have the setting.
 type Sharing struct {
 	perm        fs.FileMode
 	known, only bool
 }
 
-// ParseSharing reads a value as git's git_config_perm does. isTrue is what it is as a boolean.
+// ParseSharing reads a value as git's git_config_perm does. isTrue is the value as a boolean.
 func ParseSharing(value string, isTrue bool) Sharing {
 	switch value {
 	case "umask":

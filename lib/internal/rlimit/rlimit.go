@@ -38,7 +38,7 @@ func Signals() error {
 }
 
 // Raise raises the limits of a process that serves later commands as well to the hard
-// limits of the one that started it. The kernel applies the first four, with which a user
+// limits of its starter. The kernel applies the first four, with which a user
 // namespace is made, to all that is in it later.
 func Raise() {
 	for _, resource := range []int{
