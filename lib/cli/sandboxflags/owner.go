@@ -120,7 +120,7 @@ func OpenAsOwner(ctx *cli.Context, w *cli.WorkspaceFlags) (*cli.Opened, error) {
 	}
 	opened, err := w.Open(ctx)
 	if err != nil && runAs != 0 && errors.Is(err, os.ErrPermission) {
-		return nil, cli.WithHint(err, "root is the project's owner here, uid %d, who has to be able to enter it", runAs)
+		return nil, cli.WithHint(err, "root works as the project's owner here, uid %d: let that user enter the directories above", runAs)
 	}
 	if err != nil {
 		return nil, err
